@@ -149,7 +149,7 @@ def test_of_two_settings_each_finds_the_other_or_a_remedy_is_named(pair):
         (_job(worker_count=1), ["at least 2 workers, or parameter servers beside one"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
         (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumeMounts"]),
-        (_job(cpu=2), ["was removed", "pod_template.spec.containers[0].resources.requests.cpu"]),
+        (_job(cpu=2), ["one of the keys image, ", "pod_template", "job.cpu=2"]),
         (_job(pod_template={"containers": []}), ["metadata and spec, as in a PodTemplateSpec"]),
         (_job(pod_template={"spec": {"containers": [{}]}}), ["a name for each container"]),
         (_job(pod_template=_with(volumeMounts={"/data": "claim"})), ["lists of keys with values"]),

@@ -1,6 +1,4 @@
-"""Settings, metrics and verdicts of earlier versions are read under their names of today."""
-
-import logging
+"""Records of earlier versions are read under their names of today; settings say these names."""
 
 import pytest
 
@@ -12,43 +10,20 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 
-def test_earlier_settings_are_read_and_say_their_new_names_once(caplog):
-    base._warn.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        settings = PerfConfig.from_dict({
-            "schedule": {"planned_runs": 3},
-            "training": {"steps_per_call": [7], "recompute": "auto",
-                         "excluded_speedups": ["xla_call"]},
-            "gate": {"rules": {
-                "step_time_seconds": {"margin": 0.1, "budget": 0.2},
-                "input_fed_ratio": {"min": 0.5},
-            }},
-        })  # fmt: skip
-    assert settings.schedule.expected_runs == 3
-    assert settings.training.steps_per_execution == (7,)
-    assert settings.training.gradient_checkpointing == "auto"
-    rule = settings.gate.rules["step_time_seconds"]
-    assert (rule.tolerance, rule.max_regression) == (0.1, 0.2)
-    assert settings.gate.rules["input_efficiency_ratio"].min == 0.5
-    assert len(caplog.messages) == 6
-    PerfConfig.from_dict({"schedule": {"planned_runs": 3}})
-    assert len(caplog.messages) == 6
-    assert settings.training.excluded_speedups == ("xla_loop",)
-    expected = "The setting gate.rules.METRIC.margin is called tolerance now."
-    assert expected in caplog.messages
-
-
-def test_both_names_are_refused():
-    with pytest.raises(errors.UserError, match="training.tuning_seconds alone. Received: trial_"):
-        PerfConfig.from_dict({"training": {"tuning_seconds": 1, "trial_budget_seconds": 1}})
-
-
 @pytest.mark.parametrize("earlier", base.RENAMED)
-def test_each_new_name_is_a_setting_and_the_earlier_one_is_none(earlier):
-    section, _, name = earlier.replace("*", "step_time_seconds").rpartition(".")
-    if not section.startswith("gate.rules"):  # below a mapping every key may be
-        assert not setting_exists(f"{section}.{name}")
-    assert setting_exists(f"{section}.{base.RENAMED[earlier]}")
+def test_an_earlier_name_is_refused_and_says_the_new_one(earlier):
+    *sections, name = earlier.replace("*", "step_time_seconds").split(".")
+    values = {name: 0.5}
+    for section in reversed(sections):
+        values = {section: values}
+    with pytest.raises(errors.UserError, match=f"It is called {base.RENAMED[earlier]} now."):
+        PerfConfig.from_dict(values)
+    assert setting_exists(".".join([*sections, base.RENAMED[earlier]]))
+
+
+def test_an_earlier_speedup_is_refused_and_says_the_new_name():
+    with pytest.raises(errors.UserError, match="Did you mean xla_loop?"):
+        PerfConfig.from_dict({"training": {"excluded_speedups": ["xla_call"]}})
 
 
 def test_earlier_plans_figures_and_verdicts_are_read():

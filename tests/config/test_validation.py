@@ -128,6 +128,6 @@ def test_settings_of_a_node_that_is_not_there_are_refused_with_the_nearest_one()
 
 
 def test_a_removed_setting_names_its_replacement(monkeypatch):
-    monkeypatch.setitem(base.REMOVED, "input.bygone", "Set input.margin instead.")
+    monkeypatch.setitem(base._ADVICE, "input.*gone", "This setting was removed. Set input.margin.")
     with pytest.raises(errors.UserError, match=r"bygone=1. This setting was removed. Set input.m"):
         PerfConfig.from_dict({"input": {"bygone": 1}})

@@ -3,6 +3,8 @@
 import inspect
 import pathlib
 import random
+import subprocess
+import sys
 import types
 
 import pytest
@@ -160,12 +162,72 @@ def test_the_state_of_an_iterator_is_saved_and_put_back():
 
 
 @contract("Steps that XLA compiles in one call get no batches.")
-def test_an_iterator_hands_out_the_parts_of_an_element():
-    iterator = iter(tf.data.Dataset.from_tensors((1, "a")))
-    parts = iterators.next_parts(iterator, dtypes=[tf.int32, tf.string], shapes=[(), ()])
-    assert [part.numpy() for part in parts] == [1, b"a"]
+def test_an_iterator_hands_out_elements_stacked():
+    data = tf.data.Dataset.range(5).map(lambda number: (number, tf.strings.as_string(number)))
+    reader, iterator = iterators.StackedReader(data.element_spec), iter(data)
+    assert [part.numpy() for part in reader.read_one(iterator)] == [0, b"0"]
+    stacked, elements = reader.read(iterator, 2, length=3)
+    assert [part.numpy().tolist() for part in stacked] == [[1, 2, 2], [b"1", b"2", b"2"]]
+    assert not elements
+    stacked, elements = reader.read(iterator, 3, length=3)
+    assert not stacked
+    assert [int(number) for number, _ in elements] == [3, 4]
+    assert reader.read(iterator, 1, length=1) == ([], [])
     with pytest.raises(tf.errors.OutOfRangeError):
-        iterators.next_parts(iterator, dtypes=[tf.int32, tf.string], shapes=[(), ()])
+        reader.read_one(iterator)
+
+
+@contract("Batches are lost where their sizes differ.")
+def test_no_element_is_lost_where_shapes_differ():
+    data = tf.data.Dataset.range(7).batch(3)
+    reader, iterator = iterators.StackedReader(data.element_spec), iter(data)
+    stacked, elements = reader.read(iterator, 3, length=4)
+    assert not stacked
+    assert [element[0].numpy().tolist() for element in elements] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+@contract("Batches of a call that failed are trained later.")
+def test_an_error_of_the_data_is_raised_and_leaves_nothing(is_interrupted, monkeypatch):
+    data = tf.data.Dataset.range(8).map(lambda number: 12 // (number - 2))
+    reader, iterator = iterators.StackedReader(data.element_spec), iter(data)
+    if is_interrupted:
+        monkeypatch.setattr(reader, "_staged", list)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="division by zero"):
+        reader.read(iterator, 4, length=4)
+    stacked, _ = reader.read(iterator, 4, length=4)
+    assert stacked[0].numpy().tolist() == [12, 6, 4, 3]
+
+
+@contract("A call waits forever for data that need the only thread of TensorFlow's pool.")
+def test_data_with_functions_are_read_by_one_thread():
+    code = """
+import tensorflow as tf
+from tfx_perf.tf_internals import iterators
+tf.config.threading.set_inter_op_parallelism_threads(1)
+def plus(number):
+    return tf.numpy_function(lambda each: each + 1, [number], tf.int64)
+data = tf.data.Dataset.range(100).map(plus, num_parallel_calls=2).prefetch(2)
+data = data.map(lambda number: tf.ensure_shape(number, []))
+reader = iterators.StackedReader(data.element_spec)
+iterator = iter(data)
+for _ in range(3):
+    (numbers,), _ = reader.read(iterator, 30, length=30)
+print(int(numbers[-1]))
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert printed.stdout.strip() == "90"
+
+
+@contract("Every epoch traces the reading again.")
+def test_iterators_share_a_trace():
+    data = tf.data.Dataset.range(4)
+    reader = iterators.StackedReader(data.element_spec)
+    for _ in range(3):
+        reader.read(iter(data), 2, length=2)
+    assert reader._function.experimental_get_tracing_count() == 1
 
 
 @contract("With a global seed, a tf.data service repeats one order.")

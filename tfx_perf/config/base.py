@@ -1,8 +1,6 @@
 """The bases of all settings: a section, a whole file of settings, and types of values."""
 
 import datetime
-import functools
-import logging
 import numbers
 import os
 import pathlib
@@ -14,9 +12,8 @@ import pydantic
 import pydantic_core
 
 from tfx_perf.config import yaml_file
-from tfx_perf.core import errors, metrics, validation
+from tfx_perf.core import errors, validation
 
-_LOGGER = logging.getLogger(__name__)
 _LAST_PORT = 65535
 
 ItemT = TypeVar("ItemT")
@@ -79,8 +76,7 @@ class Settings(Section):
     @classmethod
     def _validated(cls: type[SettingsT], values: Any, place_of: validation.PlaceOf) -> SettingsT:
         if not (cls.ROOT_KEY and isinstance(values, Mapping) and cls.ROOT_KEY in values):
-            values = with_new_names(values)
-            return validation.validated(cls, values, place_of=place_of, removed=REMOVED)
+            return validation.validated(cls, values, place_of=place_of, advice=_ADVICE)
         beside = [key for key in values if key != cls.ROOT_KEY]
         if beside:  # they would have no effect
             raise errors.UserError(
@@ -89,9 +85,9 @@ class Settings(Section):
             )
         return validation.validated(
             cls,
-            with_new_names(values[cls.ROOT_KEY]),
+            values[cls.ROOT_KEY],
             place_of=lambda location: place_of((cls.ROOT_KEY, *location)),
-            removed=REMOVED,
+            advice=_ADVICE,
         )
 
 
@@ -171,26 +167,8 @@ def _checked_address(text: str) -> str:
 GrpcAddress = Annotated[str, pydantic.AfterValidator(_checked_address)]
 
 
-# Settings of earlier versions by name, with advice on what to do instead.
-_IN_POD_TEMPLATES = {
-    "image_pull_policy": "containers[0].imagePullPolicy",
-    "cpu": "containers[0].resources.requests.cpu",
-    "memory": "containers[0].resources.limits.memory",
-    "accelerator": "containers[0].resources.limits",
-    "accelerator_count": "containers[0].resources.limits",
-    "volumes": "volumes and spec.containers[0].volumeMounts",
-    "environment": "containers[0].env",
-    "secret_environment": "containers[0].env",
-    "service_account": "serviceAccountName",
-    "node_selector": "nodeSelector",
-    "tolerations": "tolerations",
-}
+# Settings that were removed, by name, with advice on what to do instead.
 REMOVED: dict[str, str] = {
-    **{
-        f"distribution.job.{name}": f"Write it in distribution.job.pod_template.spec.{path}, in "
-        "Kubernetes' own terms."
-        for name, path in _IN_POD_TEMPLATES.items()
-    },
     "distribution.collective": "Give tf.distribute.experimental.CommunicationOptions to your own "
     "strategy. The timeout of the workers that OptimizedTrainer starts is "
     "distribution.collective_timeout_seconds.",
@@ -212,7 +190,6 @@ RENAMED: dict[str, str] = {
     "gate.kept_runs": "ledger_size",
     "gate.policy.not_comparable": "incomparable",
     "gate.policy.not_compared": "no_baseline",
-    **{f"gate.rules.{earlier}": key for earlier, key in metrics.RENAMED.items()},
     "gate.rules.*.budget": "max_regression",
     "gate.rules.*.margin": "tolerance",
     "gate.rules.*.noise": "expected_std",
@@ -228,33 +205,7 @@ RENAMED: dict[str, str] = {
     "training.trial_budget_seconds": "tuning_seconds",
 }
 
-
-def with_new_names(values: Any, *, section: str = "") -> Any:
-    """Returns settings under their current names; logs a warning once for each earlier name.
-
-    Raises:
-        UserError: a setting has both names.
-    """
-    if section == "training.excluded_speedups." and isinstance(values, list | tuple):
-        return ["xla_loop" if value == "xla_call" else value for value in values]
-    if not isinstance(values, Mapping):
-        return values
-    renamed = {}
-    for key, value in values.items():
-        name = RENAMED.get(f"{section}{key}", key)
-        if name != key:
-            place = section.replace("*", "METRIC")
-            if name in values:
-                raise errors.UserError(
-                    f"Expected {place}{name} alone. Received: {key}, its earlier name, beside it. "
-                    f"Remove {key}."
-                )
-            _warn(f"{place}{key}", name)
-        below = f"{section}*." if section == "gate.rules." else f"{section}{name}."
-        renamed[name] = with_new_names(value, section=below)
-    return renamed
-
-
-@functools.cache
-def _warn(earlier: str, name: str) -> None:
-    _LOGGER.warning("The setting %s is called %s now.", earlier, name)
+_ADVICE = {
+    **{name: f"This setting was removed. {instead}" for name, instead in REMOVED.items()},
+    **{name: f"It is called {new} now." for name, new in RENAMED.items()},
+}

@@ -1,5 +1,6 @@
 """Says in one line what is wrong with settings that a user gives."""
 
+import fnmatch
 import functools
 import json
 import re
@@ -65,13 +66,16 @@ class SettingError(ValueError):
 
 
 def validated(
-    model: type[ModelT], values: Any, *, place_of: PlaceOf, removed: Mapping[str, str]
+    model: type[ModelT], values: Any, *, place_of: PlaceOf, advice: Mapping[str, str]
 ) -> ModelT:
-    """Returns settings from nested mappings; UserError names the first mistake and its place."""
+    """Returns settings from nested mappings; UserError names the first mistake and its place.
+
+    `advice` has remedies for keys of earlier versions, by patterns of their names.
+    """
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        raise errors.UserError(_Complaint(error, model, values, removed).line(place_of)) from error
+        raise errors.UserError(_Complaint(error, model, values, advice).line(place_of)) from error
 
 
 def check_nodes(settings: Iterable[str], nodes: Collection[str]) -> None:
@@ -103,9 +107,9 @@ class _Complaint:
         error: pydantic.ValidationError,
         model: type[pydantic.BaseModel],
         values: Any,
-        removed: Mapping[str, str],
+        advice: Mapping[str, str],
     ) -> None:
-        self._model, self._values, self._removed = model, values, removed
+        self._model, self._values, self._advice = model, values, advice
         self._all = error.errors()
         self._first = self._all[0]
         self._is_of_key = self._first["loc"][-1:] == (_OF_A_KEY,)
@@ -200,8 +204,9 @@ class _Complaint:
     def _meant_key(self) -> str:
         """Returns what replaces the key, the nearest key here, or where the key exists."""
         key = str(self._location[-1])
-        if instead := self._removed.get(_name(self._location)):
-            return f"This setting was removed. {instead}"
+        for pattern, advice in self._advice.items():
+            if fnmatch.fnmatchcase(_name(self._location), pattern):
+                return advice
         elsewhere = " or ".join(_names_with(key, self._model))
         near = errors.did_you_mean(key, self._fields)
         return f"Did you mean {elsewhere}?" if elsewhere and not near else near

@@ -1,15 +1,16 @@
 """Iterators: their states, their numbers in a `fit`, and ends without waiting."""
 
 import contextlib
+import functools
 import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
+from tensorflow.python.eager import context
 
 from tfx_perf.tf_internals import ancestry
 
@@ -37,19 +38,79 @@ def restore(iterator: Any, state: tf.Tensor) -> None:
     tf.raw_ops.DeserializeIterator(resource_handle=iterator._iterator_resource, serialized=state)
 
 
-def next_parts(
-    iterator: Any, *, dtypes: Sequence[tf.DType], shapes: Sequence[tf.TensorShape]
-) -> list[tf.Tensor]:
-    """Returns the next element's tensors, faster than `next`; OutOfRangeError at the end."""
-    return tf.raw_ops.IteratorGetNextSync(
-        iterator=iterator._iterator_resource, output_types=dtypes, output_shapes=shapes
-    )
-
-
-# Staging areas: one for each iterator that is ending, since clearing one locks it until the end.
-# They are reused, because TensorFlow never frees one.
+# Staging areas: one for each reader, and for each iterator that is ending, since clearing one locks
+# it until the end. They are reused, because TensorFlow never frees one.
 _unused_areas: list[str] = []
 _area_numbers = itertools.count()
+
+
+def _unused_area() -> str:
+    try:
+        return _unused_areas.pop()
+    except IndexError:
+        return f"tfx_perf_staging_area_{next(_area_numbers)}"
+
+
+class StackedReader:
+    """Takes several elements of an iterator at once, stacked, in one call from Python.
+
+    With 18 tensors in an element, a call for each takes 130 µs, and stacking them 40; this takes
+    30. One thread runs it all: TensorFlow's pool may have no other, and the data may need that.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        """Reads elements of dense tensors."""
+        types = [part.dtype for part in tf.nest.flatten(spec)]
+        shapes = [part.shape for part in tf.nest.flatten(spec)]
+        self._name = _unused_area()
+        self._area = {"shared_name": self._name, "dtypes": types}
+        self._next = functools.partial(
+            tf.raw_ops.IteratorGetNextSync, output_types=types, output_shapes=shapes
+        )
+        weakref.finalize(self, _unused_areas.append, self._name)
+        self._function = tf.function(self._stacked, autograph=False)
+
+    def read_one(self, iterator: Any) -> list[tf.Tensor]:
+        """Returns the next element's tensors, faster than `next`; OutOfRangeError at the end."""
+        return self._next(iterator=iterator._iterator_resource)
+
+    def read(
+        self, iterator: Any, count: int, *, length: int
+    ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
+        """Returns the tensors of the next `count` elements stacked, and no elements.
+
+        The last element is repeated up to `length`. Where that is impossible, since the data end or
+        shapes differ, it returns nothing stacked, and the elements themselves, of which there may
+        be fewer.
+        """
+        try:
+            with tf.device("CPU:0"), context.function_executor_type("SINGLE_THREADED_EXECUTOR"):
+                return self._function(iterator._iterator_resource, count, length), []
+        except tf.errors.OpError as error:
+            elements = self._staged()
+            if len(elements) < count and not isinstance(error, tf.errors.OutOfRangeError):
+                raise
+            return [], elements
+
+    def _stacked(self, resource: tf.Tensor, count: int, length: int) -> list[tf.Tensor]:
+        """Stages elements first, so that an error loses none."""
+        before = tf.raw_ops.StageClear(**self._area)  # of a call that was interrupted
+        for _ in range(count):
+            with tf.control_dependencies([before]):
+                element = self._next(iterator=resource)
+                before = tf.raw_ops.Stage(values=element, shared_name=self._name)
+        with tf.control_dependencies([before]):
+            elements = [tf.raw_ops.StagePeek(index=at, **self._area) for at in range(count)]
+        elements += elements[-1:] * (length - count)
+        stacked = [tf.stack(parts) for parts in zip(*elements, strict=True)]
+        with tf.control_dependencies(stacked):
+            tf.raw_ops.StageClear(**self._area)
+        return stacked
+
+    def _staged(self) -> list[list[tf.Tensor]]:
+        with tf.device("CPU:0"):
+            count = int(tf.raw_ops.StageSize(**self._area))
+            return [tf.raw_ops.Unstage(**self._area) for _ in range(count)]
 
 
 def unawaited(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -77,10 +138,7 @@ class _Iterator(iterator_ops.OwnedIterator):
         """Hands the resource over: dropping its last reference would block all Python threads."""
         if sys.is_finalizing() or "_iterator_resource" not in self.__dict__:
             return
-        try:
-            area = _unused_areas.pop()
-        except IndexError:
-            area = f"tfx_perf_unawaited_iterator_{next(_area_numbers)}"
+        area = _unused_area()
         with tf.init_scope(), tf.device("CPU"):  # whatever is being traced when this is collected
             tf.raw_ops.Stage(values=[self._iterator_resource], shared_name=area)
         del self._iterator_resource

@@ -22,7 +22,7 @@ from tfx_perf.training.replicas import strategies
 from tfx_perf.training.speedups import precision
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning.choice import PlanChoice, TrialRecord
-from tfx_perf.xla import fusions, hlo
+from tfx_perf.xla import hlo
 
 _PLOTTED_STEPS = 400
 _OF_FIRST_BATCH = (
@@ -265,11 +265,11 @@ def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> Xl
         after = hlo.model_step_hlo(model, batch, optimized=True, step=part).hlo_module
     except hlo.NotCompilable as error:
         return XlaAccount(compiled_shapes=shapes, note=str(error))
-    fused = fusions.count_fusions(after)
+    fusion_count, saved_bytes = hlo.count_fusions(after)
     return XlaAccount(
         compiled_shapes=shapes,
-        fusion_count=fused.count,
-        fusion_saved_bytes=fused.saved_bytes,
+        fusion_count=fusion_count,
+        fusion_saved_bytes=saved_bytes,
         # Optimized HLO no longer writes some products as dots, but has those that are recomputed.
         executed_flops=max(map(hlo.count_flops, (before, after))),
     )

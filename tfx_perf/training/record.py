@@ -21,7 +21,7 @@ class XlaAccount(records.Record):
     """XLA's side of a training."""
 
     compiled_shapes: tuple[str, ...] | None  # one program each; None if Keras compiles its own step
-    fusion_count: int | None = None  # see `xla.fusions.Fusions`; None without HLO
+    fusion_count: int | None = None  # see `hlo.count_fusions`; None without HLO
     fusion_saved_bytes: int | None = None
     executed_flops: int | None = None  # of the compiled part, including recomputed ones
     note: str = ""  # why there is no HLO

@@ -6,7 +6,9 @@ Works on a CPU, in about a second.
 """
 
 import dataclasses
+import itertools
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,9 +17,15 @@ import tensorflow as tf
 from tfx_perf.core import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.graphs import QuickFunction
-from tfx_perf.tf_internals.messages import hlo_pb2
+from tfx_perf.tf_internals.messages import hlo_pb2, xla_data_pb2
 
 _MAX_TRIPS = 100_000  # longer loops are not followed to their end
+# Operations that write nothing even if they are not fused, or are part of their user anyway.
+_FREE = {
+    "parameter", "constant", "iota", "broadcast", "reshape", "bitcast", "tuple",
+    "get-tuple-element",
+}  # fmt: skip
+_BITS = re.compile(r"[A-Z]+(\d+)")  # of a type, e.g. BF16
 # A value as far as it is known: an int or bool, a tuple of values, or None for unknown.
 _Value = Any
 
@@ -86,6 +94,49 @@ def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
         temp_bytes=sum(item.size for item in others if not item.maybe_live_out),
         total_bytes=total_bytes,
     )
+
+
+def count_fusions(module: hlo_pb2.HloModuleProto) -> tuple[int, int]:
+    """Returns the number of fusions in optimized HLO, and the bytes of the results inside them.
+
+    A fusion is one kernel for several operations: their intermediate results stay in registers or
+    caches (https://openxla.org/xla/architecture). Each in a loop counts once.
+    """
+    computations = {item.id: item for item in module.computations}
+    fused = [
+        computations[target]
+        for computation in module.computations
+        for instruction in computation.instructions
+        if instruction.opcode == "fusion"
+        for target in instruction.called_computation_ids
+    ]
+    # Fusions inside of other fusions are not kernels.
+    inner = {
+        target
+        for computation in fused
+        for item in computation.instructions
+        for target in item.called_computation_ids
+    }
+    outer = [computation for computation in fused if computation.id not in inner]
+    inside = itertools.chain.from_iterable(map(_intermediates, outer))
+    return len(outer), sum(map(_result_bytes, inside))
+
+
+def _intermediates(
+    computation: hlo_pb2.HloComputationProto,
+) -> Iterator[hlo_pb2.HloInstructionProto]:
+    by_id = {item.id: item for item in computation.instructions}
+    root = by_id[computation.root_id]
+    leaving = {root.id, *(root.operand_ids if root.opcode == "tuple" else ())}
+    for item in computation.instructions:
+        if item.id not in leaving and item.opcode not in _FREE:
+            yield item
+
+
+def _result_bytes(item: hlo_pb2.HloInstructionProto) -> int:
+    name = xla_data_pb2.PrimitiveType.Name(item.shape.element_type)
+    bits = _BITS.fullmatch("U8" if name == "PRED" else name)
+    return math.prod(item.shape.dimensions) * int(bits[1] if bits else 0) // 8
 
 
 def count_flops(module: hlo_pb2.HloModuleProto) -> int:

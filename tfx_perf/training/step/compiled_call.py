@@ -5,7 +5,6 @@ computing them. XLA fuses them into a handful of loops. If it also compiles the 
 steps, weights and slots stay in its buffers from step to step.
 """
 
-import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -68,13 +67,14 @@ class CompiledCall:
 
     def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
         self.stepwise = stepwise
-        # Compiled programs, in order: the number of batches, and the shapes of the parts of each.
-        self._shapes: dict[tuple[int, tuple[tf.TensorShape, ...]], None] = {}
+        # Compiled programs, in order: the shapes of the parts of all batches.
+        self._shapes: dict[tuple[tuple[int, ...], ...], None] = {}
         self._keras_api = keras_api
         self._strategy = model.distribute_strategy
         self._preparation = Preparation(model, keras_api)
         self._step = SplitStep(model, keras_api, forward=self._preparation.forward)
         self._spec: Any = None
+        self._reader: iterators.StackedReader
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
         self._trace_seconds = 0.0
         self._done = steps_lib.DoneCount()
@@ -94,9 +94,7 @@ class CompiledCall:
     @property
     def compiled_shapes(self) -> tuple[str, ...]:
         """The input shapes that XLA compiled for, one program each."""
-        return tuple(
-            format_shapes((length, *shape) for shape in shapes) for length, shapes in self._shapes
-        )
+        return tuple(map(format_shapes, self._shapes))
 
     @property
     def trace_count(self) -> int:
@@ -123,52 +121,45 @@ class CompiledCall:
         self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_execution: int
     ) -> Logs:
         """Runs steps as `StepRunner` does; uses `inner` for batches that differ in size."""
+        if self._spec != iterator.element_spec:
+            self._spec = iterator.element_spec
+            self._reader = iterators.StackedReader(self._spec)
         logs: Logs = {}
+        if self._step_bytes is None:  # the first batch tells how many of its size may be held
+            first = self._reader.read_one(iterator)
+            self._step_bytes = self._bytes_of(first)
+            logs = self._run_batches([first], inner=inner, length=self._length(steps_per_execution))
+            steps -= 1
+        length = self._length(steps_per_execution)
         while steps:
-            batches = self._taken(iterator, 1)
-            if self._step_bytes is None and batches:
-                self._step_bytes = self._bytes_of(batches[0])
-            length = min(steps_per_execution, max(1, int(_MOST_BYTES / (self._step_bytes or 1))))
             wanted = min(steps, length)
-            batches += self._taken(iterator, wanted - len(batches))
-            if batches:
-                compiled = self._run_compiled(batches, length=length)
-                if compiled is None:
-                    logs = inner.run(self._iterator_over(batches), len(batches))
-                else:
-                    logs = compiled
-            if len(batches) < wanted:
+            stacked, batches = self._reader.read(iterator, wanted, length=length)
+            if stacked:
+                logs = self._run_compiled(stacked, wanted)
+            elif batches:
+                logs = self._run_batches(batches, inner=inner, length=length)
+            if not stacked and len(batches) < wanted:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence")
             steps -= wanted
         return logs
 
-    def _run_compiled(self, batches: list[Parts], *, length: int) -> Logs | None:
-        """Trains on at least one batch, in one computation of `length` batches.
-
-        Returns the last logs; None if nothing was done, because batches differ in size.
-        """
-        shapes = self._common_shapes(batches)
-        if shapes is None:
-            return None
+    def _run_batches(self, batches: list[Parts], *, inner: StepRunner, length: int) -> Logs:
+        """Trains on at least one batch, with `inner` if they differ in size."""
+        shapes = {tuple(tuple(part.shape) for part in batch) for batch in batches}
+        if len(shapes) > 1:
+            return inner.run(self._iterator_over(batches), len(batches))
         # Padded to one length, so that no other length is compiled; the padding is not run.
         padded = batches + batches[-1:] * (length - len(batches))
-        self._shapes[length, shapes] = None
         with tf.device(_HOST):
             stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
-        logs, count, _ = self._train(stacked, tf.constant(len(batches)))
+        return self._run_compiled(stacked, len(batches))
+
+    def _run_compiled(self, stacked: Parts, steps: int) -> Logs:
+        """Trains on the first batches of stacked ones, in one computation."""
+        self._shapes[tuple(tuple(part.shape) for part in stacked)] = None
+        logs, count, _ = self._train(stacked, tf.constant(steps))
         self._done.add(count)
         return logs
-
-    def _taken(self, iterator: Any, count: int) -> list[Parts]:
-        """Takes batches, fewer if the data end; inside a graph, each would wait for a thread."""
-        self._spec = iterator.element_spec
-        shapes = [part.shape for part in tf.nest.flatten(self._spec)]
-        dtypes = [part.dtype for part in tf.nest.flatten(self._spec)]
-        batches = []
-        with contextlib.suppress(tf.errors.OutOfRangeError):
-            for _ in range(count):
-                batches.append(iterators.next_parts(iterator, dtypes=dtypes, shapes=shapes))
-        return batches
 
     def _trained(
         self, stacked: list[tf.Tensor], steps: tf.Tensor
@@ -205,7 +196,10 @@ class CompiledCall:
             index: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
         ) -> tuple[Logs, tuple[tf.Tensor, tf.Tensor]]:
             held, count = state
-            batch = tf.nest.map_structure(lambda part: None if part is None else part[index], parts)
+            # Unlike `part[index]`, for which XLA pads parts to twice their size along each axis.
+            batch = tf.nest.map_structure(
+                lambda part: None if part is None else tf.gather(part, index), parts
+            )
             (logs, holds), _ = steps_lib.in_replicas(
                 self._step.run_in_xla,
                 (batch,),
@@ -220,13 +214,9 @@ class CompiledCall:
         rows = batch[0].shape[0]
         return max(1, tensor_bytes(batch) + rows * self._preparation.row_bytes)
 
-    def _common_shapes(self, batches: list[Parts]) -> tuple[tf.TensorShape, ...] | None:
-        """Returns the shapes of the parts of each batch; None if they are not of one size."""
-        shapes = tuple(part.shape for part in tf.nest.flatten(self._spec))
-        if all(shape.is_fully_defined() for shape in shapes):
-            return shapes  # inspecting a batch takes as long as reading it
-        first, *others = ([part.shape for part in batch] for batch in batches)
-        return tuple(first) if all(other == first for other in others) else None
+    def _length(self, steps_per_execution: int) -> int:
+        """Returns how many batches are held at a time."""
+        return min(steps_per_execution, max(1, int(_MOST_BYTES / (self._step_bytes or 1))))
 
     def _iterator_over(self, batches: list[Parts]) -> Any:
         """Returns an iterator of the data's type, so that it needs no trace of its own."""
