@@ -6,11 +6,14 @@ import re
 
 import pytest
 from gate_runs import ledger_of, only, run
+from perf_records import training_record
 
 from tfx_perf.config.gate import GateSettings
+from tfx_perf.core import cache_key
 from tfx_perf.gate import messages
 from tfx_perf.gate.decision import GateRecord, RuleResult, Verdict
 from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 
 KEY = "step_time_seconds"
@@ -38,6 +41,37 @@ def test_the_report_has_the_rest_of_many_refusals():
     lines = list(messages.lines(decision))
     assert sum(line.startswith("  Remedy: ") for line in lines) == 5
     assert "  and 2 more, see the report" in lines
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, "Code, settings and data schema are those of blessed run r7."),
+        ({"code": "2", "training": "b"},
+         "Changed since blessed run r7: the code, settings under training."),
+        ({"unknown": "2"}, "Code, settings and data schema are those of blessed run r7."),
+    ],
+)  # fmt: skip
+def test_a_slower_run_says_what_changed_since_the_last_blessed_one(changed, words):
+    known = {"code": "1", "data": "1", "input": "columns", "training": "a", "compilation": "a"}
+    ledger = ledger_of("step_time_seconds", [1e-3] * 8)
+    entries = [run.model_copy(update={"conditions": known}) for run in ledger.entries]
+    ledger = Ledger(entries=tuple(entries))
+    slow = run("new", minute=9, step_time_seconds=2e-3)
+    slow = slow.model_copy(update={"conditions": known | changed})
+    decision = evaluate(slow, ledger=ledger, settings=GateSettings())
+    assert words in decision.headline
+    slow = slow.model_copy(update={"conditions": {}})
+    assert "blessed run r7" not in evaluate(slow, ledger=ledger, settings=GateSettings()).headline
+
+
+def test_a_run_has_digests_of_its_conditions():
+    key = {"code": "1", "training": "settings as JSON", "keras": "3.4"}
+    training = training_record(0.01).model_copy(update={"key": key})
+    made = Run.of_training(training, figures={}, settings=GateSettings(), run_id="a")
+    names = "code", "training"
+    assert made.conditions == {name: cache_key.digest(key[name].encode()) for name in names}
+    assert not Run.of_training(None, figures={}, settings=GateSettings(), run_id="a").conditions
 
 
 @pytest.mark.parametrize(

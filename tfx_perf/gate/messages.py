@@ -81,8 +81,18 @@ def _decision(outcomes: Sequence[RuleResult]) -> str:
 
 
 def _circumstances(candidate: Run, baseline: Sequence[Run]) -> Iterator[str]:
-    """Yields circumstances other than the user's code that may have slowed steps."""
+    """Yields what changed since the last blessed run and may have slowed steps."""
     last = baseline[-1] if baseline else None
+    if last and candidate.conditions and last.conditions:
+        changed = [
+            words
+            for name, words in run_lib.CONDITIONS.items()
+            if candidate.conditions.get(name) != last.conditions.get(name)
+        ]
+        if changed:
+            yield f"Changed since blessed run {last.run_id}: {', '.join(changed)}."
+        else:
+            yield f"Code, settings and data schema are those of blessed run {last.run_id}."
     if last and candidate.plan and last.plan and candidate.plan != last.plan:
         yield (
             f"It was trained with the plan {candidate.plan}, "

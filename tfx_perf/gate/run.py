@@ -20,6 +20,16 @@ _OF_ONE_REPLICA = {
 _MOST_NAMED = 5  # differences
 _OF_WORKERS = "MultiWorkerMirroredStrategy"
 
+CONDITIONS = {
+    "code": "the code",
+    "hyperparameters": "the hyperparameters",
+    "data": "the data's schema",
+    "input": "the input plan",
+    "training": "settings under training",
+    "compilation": "settings under compilation",
+}
+"""Parts of a plan's key that a user decides about, and their names in sentences."""
+
 SIZE_FIELDS = "parameter_count", "flops_per_step"
 """Fields of an environment that say how large the model is."""
 
@@ -43,6 +53,7 @@ class Run(records.Record):
             same examples; empty if it had none.
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
             to the largest.
+        conditions: digests of what the training was given, by their names in `plan_key`.
         budget_lack: see `PlanChoice.budget_lack`.
         source: folder of the training's figures, where it can be found again.
         loss: name of the loss that the model was compiled with, if its value contains nothing else.
@@ -62,6 +73,7 @@ class Run(records.Record):
     evaluation_gains: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     step_times: tuple[pydantic.FiniteFloat, ...] = ()
     plan: str = ""
+    conditions: dict[str, str] = pydantic.Field(default_factory=dict)
     budget_lack: str = ""
     source: str | None = None
     loss: str = ""
@@ -107,6 +119,11 @@ class Run(records.Record):
             figures=metrics.checked(figures),
             step_times=training.step_time_quantiles() if training else (),
             plan=training.trained_with if training else "",
+            conditions={
+                name: cache_key.digest(training.key[name].encode())
+                for name in CONDITIONS
+                if training and name in training.key
+            },
             budget_lack=training.budget_lack if training else "",
             **names,
         )
