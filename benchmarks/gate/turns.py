@@ -29,7 +29,7 @@ _ONE_CORE = "same code, one core instead of all"
 CASES = (SLOWER_CODE, _HOG, _ONE_CORE)
 
 _WORKLOAD = Workload("sines", "fashion-raw", 256, "benchmarks.gate.user_module.run_fn")
-_STEPS = 1500
+_STEPS = 1000
 _TIMEOUT_SECONDS = 600
 _BASELINE_RUNS = 8
 # Computes for 50 ms of every 100 ms.
