@@ -4,7 +4,7 @@ import pytest
 
 from tests.test_names import setting_exists
 from tfx_perf.config import PerfConfig, base
-from tfx_perf.core import errors
+from tfx_perf.core import errors, metrics
 from tfx_perf.gate.decision import RuleResult, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.training.speedups.plan import TrainingPlan
@@ -19,6 +19,12 @@ def test_an_earlier_name_is_refused_and_says_the_new_one(earlier):
     with pytest.raises(errors.UserError, match=f"It is called {base.RENAMED[earlier]} now."):
         PerfConfig.from_dict(values)
     assert setting_exists(".".join([*sections, base.RENAMED[earlier]]))
+
+
+@pytest.mark.parametrize("earlier", metrics.RENAMED)
+def test_a_rule_for_an_earlier_metric_is_refused_and_says_the_new_key(earlier):
+    with pytest.raises(errors.UserError, match=f"Did you mean {metrics.RENAMED[earlier]}?"):
+        PerfConfig.from_dict({"gate": {"rules": {earlier: {"max": 0.5}}}})
 
 
 def test_an_earlier_speedup_is_refused_and_says_the_new_name():

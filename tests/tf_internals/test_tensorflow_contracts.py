@@ -165,23 +165,22 @@ def test_the_state_of_an_iterator_is_saved_and_put_back():
 def test_an_iterator_hands_out_elements_stacked():
     data = tf.data.Dataset.range(5).map(lambda number: (number, tf.strings.as_string(number)))
     reader, iterator = iterators.StackedReader(data.element_spec), iter(data)
-    assert [part.numpy() for part in reader.read_one(iterator)] == [0, b"0"]
-    stacked, elements = reader.read(iterator, 2, length=3)
-    assert [part.numpy().tolist() for part in stacked] == [[1, 2, 2], [b"1", b"2", b"2"]]
+    assert [part.numpy() for part in reader.read_singly(iterator, 1)[1][0]] == [0, b"0"]
+    stacked, elements = reader.read(iterator, 2)
+    assert [part.numpy().tolist() for part in stacked] == [[1, 2], [b"1", b"2"]]
     assert not elements
-    stacked, elements = reader.read(iterator, 3, length=3)
+    stacked, elements = reader.read(iterator, 3)
     assert not stacked
     assert [int(number) for number, _ in elements] == [3, 4]
-    assert reader.read(iterator, 1, length=1) == ([], [])
-    with pytest.raises(tf.errors.OutOfRangeError):
-        reader.read_one(iterator)
+    assert reader.read(iterator, 1) == ([], [])
+    assert reader.read_singly(iterator, 1) == ([], [])
 
 
 @contract("Batches are lost where their sizes differ.")
 def test_no_element_is_lost_where_shapes_differ():
     data = tf.data.Dataset.range(7).batch(3)
     reader, iterator = iterators.StackedReader(data.element_spec), iter(data)
-    stacked, elements = reader.read(iterator, 3, length=4)
+    stacked, elements = reader.read(iterator, 3)
     assert not stacked
     assert [element[0].numpy().tolist() for element in elements] == [[0, 1, 2], [3, 4, 5], [6]]
 
@@ -194,8 +193,8 @@ def test_an_error_of_the_data_is_raised_and_leaves_nothing(is_interrupted, monke
     if is_interrupted:
         monkeypatch.setattr(reader, "_staged", list)
     with pytest.raises(tf.errors.InvalidArgumentError, match="division by zero"):
-        reader.read(iterator, 4, length=4)
-    stacked, _ = reader.read(iterator, 4, length=4)
+        reader.read(iterator, 4)
+    stacked, _ = reader.read(iterator, 4)
     assert stacked[0].numpy().tolist() == [12, 6, 4, 3]
 
 
@@ -212,7 +211,7 @@ data = data.map(lambda number: tf.ensure_shape(number, []))
 reader = iterators.StackedReader(data.element_spec)
 iterator = iter(data)
 for _ in range(3):
-    (numbers,), _ = reader.read(iterator, 30, length=30)
+    (numbers,), _ = reader.read(iterator, 30)
 print(int(numbers[-1]))
 """
     printed = subprocess.run(
@@ -226,7 +225,7 @@ def test_iterators_share_a_trace():
     data = tf.data.Dataset.range(4)
     reader = iterators.StackedReader(data.element_spec)
     for _ in range(3):
-        reader.read(iter(data), 2, length=2)
+        reader.read(iter(data), 2)
     assert reader._function.experimental_get_tracing_count() == 1
 
 

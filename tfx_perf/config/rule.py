@@ -152,7 +152,7 @@ class Rule(Section):
             raise SettingError(
                 f"a metric of docs/metrics.md, not {key!r}",
                 key,
-                remedy=errors.did_you_mean(key, metrics.CATALOGUE),
+                remedy=errors.did_you_mean(metrics.new_key(key), metrics.CATALOGUE),
             ) from error
         if self.direction and not metrics.is_evaluation(key):
             raise SettingError(

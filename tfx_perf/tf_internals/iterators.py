@@ -70,29 +70,30 @@ class StackedReader:
         weakref.finalize(self, _unused_areas.append, self._name)
         self._function = tf.function(self._stacked, autograph=False)
 
-    def read_one(self, iterator: Any) -> list[tf.Tensor]:
-        """Returns the next element's tensors, faster than `next`; OutOfRangeError at the end."""
-        return self._next(iterator=iterator._iterator_resource)
+    def read_singly(self, iterator: Any, count: int) -> tuple[list[Any], list[list[tf.Tensor]]]:
+        """Returns nothing stacked, and the next elements, as `read` does, but traces nothing."""
+        elements = []
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            for _ in range(count):
+                elements.append(self._next(iterator=iterator._iterator_resource))
+        return [], elements
 
-    def read(
-        self, iterator: Any, count: int, *, length: int
-    ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
+    def read(self, iterator: Any, count: int) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
         """Returns the tensors of the next `count` elements stacked, and no elements.
 
-        The last element is repeated up to `length`. Where that is impossible, since the data end or
-        shapes differ, it returns nothing stacked, and the elements themselves, of which there may
-        be fewer.
+        If the data end or shapes differ, it returns nothing stacked, and the elements themselves,
+        of which there may be fewer. Each `count` is traced.
         """
         try:
             with tf.device("CPU:0"), context.function_executor_type("SINGLE_THREADED_EXECUTOR"):
-                return self._function(iterator._iterator_resource, count, length), []
+                return self._function(iterator._iterator_resource, count), []
         except tf.errors.OpError as error:
             elements = self._staged()
             if len(elements) < count and not isinstance(error, tf.errors.OutOfRangeError):
                 raise
             return [], elements
 
-    def _stacked(self, resource: tf.Tensor, count: int, length: int) -> list[tf.Tensor]:
+    def _stacked(self, resource: tf.Tensor, count: int) -> list[tf.Tensor]:
         """Stages elements first, so that an error loses none."""
         before = tf.raw_ops.StageClear(**self._area)  # of a call that was interrupted
         for _ in range(count):
@@ -101,7 +102,6 @@ class StackedReader:
                 before = tf.raw_ops.Stage(values=element, shared_name=self._name)
         with tf.control_dependencies([before]):
             elements = [tf.raw_ops.StagePeek(index=at, **self._area) for at in range(count)]
-        elements += elements[-1:] * (length - count)
         stacked = [tf.stack(parts) for parts in zip(*elements, strict=True)]
         with tf.control_dependencies(stacked):
             tf.raw_ops.StageClear(**self._area)

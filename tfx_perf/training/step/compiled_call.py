@@ -74,7 +74,6 @@ class CompiledCall:
         self._preparation = Preparation(model, keras_api)
         self._step = SplitStep(model, keras_api, forward=self._preparation.forward)
         self._spec: Any = None
-        self._reader: iterators.StackedReader
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
         self._trace_seconds = 0.0
         self._done = steps_lib.DoneCount()
@@ -125,19 +124,17 @@ class CompiledCall:
             self._spec = iterator.element_spec
             self._reader = iterators.StackedReader(self._spec)
         logs: Logs = {}
-        if self._step_bytes is None:  # the first batch tells how many of its size may be held
-            first = self._reader.read_one(iterator)
-            self._step_bytes = self._bytes_of(first)
-            logs = self._run_batches([first], inner=inner, length=self._length(steps_per_execution))
-            steps -= 1
-        length = self._length(steps_per_execution)
         while steps:
+            length = self._length(steps_per_execution)
             wanted = min(steps, length)
-            stacked, batches = self._reader.read(iterator, wanted, length=length)
+            read = self._reader.read if wanted == length > 1 else self._reader.read_singly
+            stacked, batches = read(iterator, wanted)
             if stacked:
                 logs = self._run_compiled(stacked, wanted)
             elif batches:
-                logs = self._run_batches(batches, inner=inner, length=length)
+                self._step_bytes = self._step_bytes or self._bytes_of(batches[0])
+                padded_to = self._length(steps_per_execution)
+                logs = self._run_batches(batches, inner=inner, length=padded_to)
             if not stacked and len(batches) < wanted:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence")
             steps -= wanted
@@ -215,8 +212,9 @@ class CompiledCall:
         return max(1, tensor_bytes(batch) + rows * self._preparation.row_bytes)
 
     def _length(self, steps_per_execution: int) -> int:
-        """Returns how many batches are held at a time."""
-        return min(steps_per_execution, max(1, int(_MOST_BYTES / (self._step_bytes or 1))))
+        """Returns how many batches are held at a time: one until it tells its size."""
+        most = max(1, int(_MOST_BYTES / self._step_bytes)) if self._step_bytes else 1
+        return min(steps_per_execution, most)
 
     def _iterator_over(self, batches: list[Parts]) -> Any:
         """Returns an iterator of the data's type, so that it needs no trace of its own."""
