@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
-from tensorflow.python.eager import context
 
 from tfx_perf.tf_internals import ancestry
 
@@ -84,8 +83,9 @@ class StackedReader:
         If the data end or shapes differ, it returns nothing stacked, and the elements themselves,
         of which there may be fewer. Each `count` is traced.
         """
+        one_thread = tf.experimental.function_executor_type("SINGLE_THREADED_EXECUTOR")
         try:
-            with tf.device("CPU:0"), context.function_executor_type("SINGLE_THREADED_EXECUTOR"):
+            with tf.device("CPU:0"), one_thread:
                 return self._function(iterator._iterator_resource, count), []
         except tf.errors.OpError as error:
             elements = self._staged()
