@@ -83,12 +83,14 @@ class StackedReader:
         If the data end or shapes differ, it returns nothing stacked, and the elements themselves,
         of which there may be fewer. Each `count` is traced.
         """
+        resource = iterator._iterator_resource
         one_thread = tf.experimental.function_executor_type("SINGLE_THREADED_EXECUTOR")
         try:
-            with tf.device("CPU:0"), one_thread:
-                return self._function(iterator._iterator_resource, count), []
+            with tf.device(resource.device), one_thread:
+                return self._function(resource, count), []
         except tf.errors.OpError as error:
-            elements = self._staged()
+            with tf.device(resource.device):
+                elements = self._staged()
             if len(elements) < count and not isinstance(error, tf.errors.OutOfRangeError):
                 raise
             return [], elements
@@ -108,9 +110,8 @@ class StackedReader:
         return stacked
 
     def _staged(self) -> list[list[tf.Tensor]]:
-        with tf.device("CPU:0"):
-            count = int(tf.raw_ops.StageSize(**self._area))
-            return [tf.raw_ops.Unstage(**self._area) for _ in range(count)]
+        count = int(tf.raw_ops.StageSize(**self._area))
+        return [tf.raw_ops.Unstage(**self._area) for _ in range(count)]
 
 
 def unawaited(dataset: tf.data.Dataset) -> tf.data.Dataset:
