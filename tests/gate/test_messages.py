@@ -17,6 +17,8 @@ from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 
 KEY = "step_time_seconds"
+SCHEMA = "the data's schema, "
+ALL = f"the code, {SCHEMA}the input plan, settings under training, settings under compilation"
 
 
 @pytest.mark.parametrize(("speedup", "lines"), [(0.71, 1), (0.95, 0), (1.8, 0), (None, 0)])
@@ -46,10 +48,10 @@ def test_the_report_has_the_rest_of_many_refusals():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({}, "Code, settings and data schema are those of blessed run r7."),
+        ({}, f"Unchanged since blessed run r7: {ALL}."),
         ({"code": "2", "training": "b"},
          "Changed since blessed run r7: the code, settings under training."),
-        ({"unknown": "2"}, "Code, settings and data schema are those of blessed run r7."),
+        ({"unknown": "2"}, f"Unchanged since blessed run r7: {ALL}."),
     ],
 )  # fmt: skip
 def test_a_slower_run_says_what_changed_since_the_last_blessed_one(changed, words):
@@ -61,12 +63,19 @@ def test_a_slower_run_says_what_changed_since_the_last_blessed_one(changed, word
     slow = slow.model_copy(update={"conditions": known | changed})
     decision = evaluate(slow, ledger=ledger, settings=GateSettings())
     assert words in decision.headline
+    unknown = {name: value for name, value in known.items() if name != "data"}
+    entries = [run.model_copy(update={"conditions": unknown}) for run in ledger.entries]
+    script = slow.model_copy(update={"conditions": unknown})
+    headline = evaluate(
+        script, ledger=Ledger(entries=tuple(entries)), settings=GateSettings()
+    ).headline
+    assert f"Unchanged since blessed run r7: {ALL.replace(SCHEMA, '')}." in headline
     slow = slow.model_copy(update={"conditions": {}})
     assert "blessed run r7" not in evaluate(slow, ledger=ledger, settings=GateSettings()).headline
 
 
 def test_a_run_has_digests_of_its_conditions():
-    key = {"code": "1", "training": "settings as JSON", "keras": "3.4"}
+    key = {"code": "1", "data": "", "training": "settings as JSON", "keras": "3.4"}
     training = training_record(0.01).model_copy(update={"key": key})
     made = Run.of_training(training, figures={}, settings=GateSettings(), run_id="a")
     names = "code", "training"

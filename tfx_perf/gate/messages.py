@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from tfx_perf.config.rule import REGRESSION_TOLERANCES, Rule
-from tfx_perf.core import formatting, metrics
+from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
 from tfx_perf.gate.decision import GateRecord, Remedy, RuleResult, Verdict, remedies, to_answer
@@ -84,15 +84,11 @@ def _circumstances(candidate: Run, baseline: Sequence[Run]) -> Iterator[str]:
     """Yields what changed since the last blessed run and may have slowed steps."""
     last = baseline[-1] if baseline else None
     if last and candidate.conditions and last.conditions:
-        changed = [
-            words
-            for name, words in run_lib.CONDITIONS.items()
-            if candidate.conditions.get(name) != last.conditions.get(name)
-        ]
-        if changed:
-            yield f"Changed since blessed run {last.run_id}: {', '.join(changed)}."
-        else:
-            yield f"Code, settings and data schema are those of blessed run {last.run_id}."
+        differing = cache_key.differences(last.conditions, candidate.conditions)
+        changed = [words for name, words in run_lib.CONDITIONS.items() if name in differing]
+        known = [words for name, words in run_lib.CONDITIONS.items() if name in last.conditions]
+        verb = "Changed" if changed else "Unchanged"
+        yield f"{verb} since blessed run {last.run_id}: {', '.join(changed or known)}."
     if last and candidate.plan and last.plan and candidate.plan != last.plan:
         yield (
             f"It was trained with the plan {candidate.plan}, "

@@ -122,7 +122,7 @@ class Run(records.Record):
             conditions={
                 name: cache_key.digest(training.key[name].encode())
                 for name in CONDITIONS
-                if training and name in training.key
+                if training and training.key.get(name)  # empty: not known
             },
             budget_lack=training.budget_lack if training else "",
             **names,
