@@ -94,13 +94,13 @@ def test_size_in_the_file_is_that_of_compressed_examples(make_source):
 
 
 def test_the_stage_that_waits_is_the_bottleneck(make_source):
-    found = stages.measure_stages(slowed(make_source(), 0.02), seconds=60)
+    # Slower than the bound below: a stage's time is a difference of two, each with its error.
+    found = stages.measure_stages(slowed(make_source(), 0.03), seconds=60)
     assert [stage.name for stage in found] == EXAMPLE_STAGES
     assert sum(stage.share for stage in found) == pytest.approx(1)
     assert max(found, key=lambda stage: stage.share).name == "rename"
     assert found[-1].share > 0.5
-    # A stage's time is the difference of two times, each with its error.
-    assert found[-1].examples_per_second < 2 * 16 / 0.02
+    assert found[-1].examples_per_second < 16 / 0.02
     assert all(stage.remedy for stage in found)
 
 
