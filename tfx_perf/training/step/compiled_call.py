@@ -133,8 +133,8 @@ class CompiledCall:
                 logs = self._run_compiled(stacked, wanted)
             elif batches:
                 self._step_bytes = self._step_bytes or self._bytes_of(batches[0])
-                padded_to = self._length(steps_per_execution)
-                logs = self._run_batches(batches, inner=inner, length=padded_to)
+                length = self._length(steps_per_execution)
+                logs = self._run_batches(batches, inner=inner, length=length)
             if not stacked and len(batches) < wanted:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence")
             steps -= wanted
@@ -212,7 +212,7 @@ class CompiledCall:
         return max(1, tensor_bytes(batch) + rows * self._preparation.row_bytes)
 
     def _length(self, steps_per_execution: int) -> int:
-        """Returns how many batches are held at a time: one until it tells its size."""
+        """Returns how many batches are held at a time: one while their size is unknown."""
         most = max(1, int(_MOST_BYTES / self._step_bytes)) if self._step_bytes else 1
         return min(steps_per_execution, most)
 
