@@ -243,7 +243,7 @@ def _by_trials(
             order.may_ask_for_onednn
             and is_worth_onednn(
                 step_seconds,
-                step_count=job.expected_runs * (loop.total_length or 0),
+                step_count=job.expected_runs * loop.likely_total_length,
                 start_seconds=time.time() - order.asked,
             )
             # The turns run two processes, but this one ends first.

@@ -27,7 +27,15 @@ LENGTHS = (1, 5, 10, 25, "endless", "unknown 7", "unknown 12")
 STEPS_PER_EPOCH = (None, 4, 5, 25)
 PER_EXECUTION = (1, 2, 5, 10)
 EPOCHS = (1, 3)
-FOUND = [(25, 25, 10, 2), ("endless", 25, 10, 2), (25, 4, 10, 3), ("unknown 12", 25, 10, 3)]
+FOUND = [
+    (25, 25, 10, 2),
+    ("endless", 25, 10, 2),
+    (25, 4, 10, 3),
+    ("unknown 12", 25, 10, 3),
+    ("unknown 7", None, 1, 3),
+    ("unknown 12", None, 1, 3),
+    ("unknown 7", 25, 1, 3),
+]
 SOME = 1
 
 

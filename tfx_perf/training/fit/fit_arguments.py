@@ -19,9 +19,8 @@ def length_of(data: Any, step_count: int | None) -> int | None:
 
 
 def may_run_out(arguments: dict[str, Any]) -> bool:
-    """Whether data of unknown length may end in the middle of an epoch."""
-    steps, data = arguments["steps_per_epoch"], arguments["x"]
-    return bool(steps) and data.cardinality() == tf.data.UNKNOWN_CARDINALITY
+    """Whether the data, whose length is unknown, may end in the middle of a call."""
+    return bool(arguments["x"].cardinality() == tf.data.UNKNOWN_CARDINALITY)
 
 
 def certain_length(arguments: dict[str, Any]) -> int | None:

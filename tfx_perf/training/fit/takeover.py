@@ -12,6 +12,7 @@ from tfx_perf.training.fit.callback_hooks import EarlyCallbacks
 from tfx_perf.training.fit.epochs import TestFunction
 from tfx_perf.training.fit.fit_arguments import is_container
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
+from tfx_perf.training.step.step_runner import EpochStepCounter
 
 _METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 
@@ -88,12 +89,14 @@ class Takeover:
         renew: Callable[[Function | None], None],  # retraces; gets Keras' new function, if made
         steps_per_execution: int | None,  # for `fit` to count; None for the user's
         iterators: FitIterators,  # over the training data
+        countdown: EpochStepCounter,  # of its steps
     ) -> None:
         """Installs nothing."""
         self._model, self._keras_api = model, keras_api
         self._test = test
         self._keras_originals, self._renew = keras_originals, renew
         self._steps_per_execution, self._iterators = steps_per_execution, iterators
+        self._countdown = countdown
         self._others_calls = 0
         self._is_evaluating = self._counts_as_users = False
         self._evaluated = FitIterators()  # those of `fit`'s own evaluations
@@ -173,11 +176,16 @@ class Takeover:
             self._renew(self._model.train_function)
             self._install()
 
-    def last_step(self, step: int, length: int | None) -> int:
+    def end_call(self, step: int, length: int | None) -> int:
         """Returns the step to pass to callbacks at the end of a call.
 
-        Keras 3 counts a short call at the end of an epoch as a full one.
+        Keras 3 counts a short call at the end of an epoch as a full one, and both versions of Keras
+        one in which the data end.
         """
+        if self._steps_per_execution is not None and self._countdown.has_ended:
+            last = self._countdown.done - 1
+            self._keras_api.count_less(self._counting, step - last)
+            return last
         if length is None or self._steps_per_execution is None or self._counts_as_users:
             return step
         return min(step, length - 1) if self._keras_api.overcounts else step
@@ -220,12 +228,13 @@ class Takeover:
         """Makes the reader and counter of `fit`'s data (the first one) or of others meanwhile."""
         if self._counting is not None:
             return make(*args, **kwargs)
-        if self._steps_per_execution is not None:
-            steps = self._keras_api.execution_steps_of(self._model, self._steps_per_execution)
-            kwargs["steps_per_execution"] = steps
-        self._counting = make(*args, **kwargs)
-        self._keras_api.note_iterators(self._counting, self._iterators)
-        return self._counting
+        self._counting = counting = make(*args, **kwargs)
+        if self._steps_per_execution is not None:  # not earlier: tf_keras needs a length for that
+            self._keras_api.count_in_calls_of(
+                counting, self._steps_per_execution, model=self._model
+            )
+        self._keras_api.note_iterators(counting, self._iterators)
+        return counting
 
 
 @functools.cache
@@ -262,7 +271,7 @@ def _container_class(base: Any) -> Any:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             length = (getattr(self, "params", None) or {}).get("steps")
-            step = self._takeover.last_step(batch, length)
+            step = self._takeover.end_call(batch, length)
             super().on_train_batch_end(step, logs)
 
         def on_test_begin(self, logs: Any = None) -> None:

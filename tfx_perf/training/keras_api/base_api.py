@@ -424,6 +424,9 @@ class KerasApi(abc.ABC):
     def count_before(self, counting: Any, steps: int) -> None:  # noqa: B027 (tf_keras counts none)
         """Adds the steps of earlier epochs to an object of `step_counting`, if it counts them."""
 
+    def count_less(self, counting: Any, steps: int) -> None:  # noqa: B027 (Keras 3 need not know)
+        """Takes steps of the last call off an object of `step_counting`, if it adds them up."""
+
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:
         """Returns the variable in which Keras counts `train_step` or `test_step`, if it does."""
         return None

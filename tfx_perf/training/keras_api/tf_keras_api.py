@@ -204,6 +204,10 @@ class TfKeras(KerasApi):
             counting._steps_per_execution = self.execution_steps_of(model, steps)
 
     @override
+    def count_less(self, counting: Any, steps: int) -> None:
+        counting._current_step -= steps
+
+    @override
     def step_counter(self, model: Any, step: str) -> tf.Variable | None:
         return model._train_counter if step == "train_step" else model._test_counter
 

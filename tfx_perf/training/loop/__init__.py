@@ -52,6 +52,7 @@ from tfx_perf.training.step.step_runner import EpochStepCounter, StepRunner
 _LOGGER = logging.getLogger(__name__)
 
 _ENDLESS = 10**9
+_USUAL_LENGTH = 500  # steps of an epoch of unknown length: neither nothing nor much is tried
 _ON_TRIAL = {
     "epochs": 1,
     "initial_epoch": 0,
@@ -153,6 +154,18 @@ class FitLoop:
         return length and length * (arguments["epochs"] - arguments["initial_epoch"])
 
     @property
+    def likely_train_length(self) -> int:
+        """Steps of an epoch, guessed if unknown."""
+        length = self.train_length
+        return _USUAL_LENGTH if length is None else length
+
+    @property
+    def likely_total_length(self) -> int:
+        """Steps of the whole `fit`, guessed if unknown."""
+        arguments = self._call.arguments
+        return self.likely_train_length * (arguments["epochs"] - arguments["initial_epoch"])
+
+    @property
     def users_steps_per_execution(self) -> int:
         """The `steps_per_execution` of the user's `compile`."""
         return self.functions.users_steps_per_execution
@@ -186,7 +199,7 @@ class FitLoop:
                 raise
         if not plan.is_plain_fit:
             with self._random_layers(plan):
-                self.functions.of(plan).trace(iterator)
+                self._steps_of(plan).trace(iterator)
 
     def measure_only(self) -> TimedFit:
         """Runs Keras' `fit` without replacing any function of the model."""
@@ -264,7 +277,7 @@ class FitLoop:
             count = self.users_steps_per_execution
         else:
             count = plan.steps_per_execution
-            function = functools.partial(self.functions.of(plan).run, steps=count)
+            function = functools.partial(self._steps_of(plan).run, steps=count)
         if iterator is None:
             return Turn(function, count)
         return Turn(lambda _: function(iterator), count)
@@ -300,6 +313,7 @@ class FitLoop:
             renew=self.functions.retrace,
             steps_per_execution=planned_steps,
             iterators=FitIterators() if guard is None else guard.iterators,
+            countdown=self._countdown,
         )
         try:
             with self._takeover.installed():
@@ -340,6 +354,9 @@ class FitLoop:
             stop_when=run.stop_when,
         )
 
+    def _steps_of(self, plan: TrainingPlan) -> StepRunner:
+        return self.functions.of(plan, may_end=may_run_out(self._call.arguments))
+
     def _runner(self, run: _Run, arguments: dict[str, Any]) -> StepRunner:
         """Returns the runner of a call's steps; later wrappers enclose earlier ones."""
         plan, functions = run.plan, self.functions
@@ -351,8 +368,9 @@ class FitLoop:
             if run.guard is not None and users_steps > 1 and counts:
                 runner = CountedSteps(runner, countdown=self._countdown, model=self._model)
         else:
-            runner = functions.of(plan)
+            runner = self._steps_of(plan)
             may_be_plain = users_steps == 1 and not any(each.saves_memory for each in plan.speedups)
+            may_be_plain = may_be_plain and not may_run_out(arguments)  # which may be in a step
             if run.plain_step_seconds is not None and may_be_plain:
                 runner = self.speed_watch = KerasFallback(
                     runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
@@ -362,7 +380,7 @@ class FitLoop:
             whole = users_steps if plan.is_plain_fit else 1
             runner = NotingFirstBatch(runner, self.first_batch, whole=whole)
         if not plan.is_plain_fit and may_run_out(arguments):
-            runner = UnknownLengthEpochs(runner, countdown=self._countdown, model=self._model)
+            runner = UnknownLengthEpochs(runner, functions, countdown=self._countdown)
         return runner
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -383,9 +401,17 @@ class FitLoop:
                 self._tester = self._test_function
                 self._tester.begin_fit(arguments, most_steps_per_execution=plan.steps_per_execution)
             length = overrides.get("steps_per_epoch", self.train_length)
-        begin_epoch = self.keras_api.callback(
-            on_epoch_begin=lambda epoch, logs=None: self._countdown.begin(length)
-        )
+        countdown, self._countdown.first_length = self._countdown, None
+
+        def begin(epoch: int, logs: Any = None) -> None:
+            first = None if plan.is_plain_fit else countdown.first_length
+            if length is None and first is not None:
+                # Keras 3 counts the step that finds the end of the data, too.
+                countdown.begin(first + self.keras_api.overcounts, is_limit=True)
+            else:
+                countdown.begin(length)
+
+        begin_epoch = self.keras_api.callback(on_epoch_begin=begin)
         arguments["callbacks"] = [*callback_list(arguments["callbacks"]), begin_epoch]
         if not plan.is_plain_fit and self._hooks_obstacle() is None:
             look = self.keras_api.callback(on_epoch_begin=self._check_hooks)
@@ -473,7 +499,8 @@ class _IteratorMadeError(Exception):
 
 
 def _steps_per_execution(plan: TrainingPlan, arguments: dict[str, Any]) -> int:
-    """Returns the steps per call: at least two calls per epoch if the data may run out."""
-    if may_run_out(arguments):
-        return min(plan.steps_per_execution, -(-arguments["steps_per_epoch"] // 2))
+    """Returns the steps per call: in two calls per epoch at least, if the data may run out."""
+    steps = arguments["steps_per_epoch"]
+    if steps and may_run_out(arguments):
+        return min(plan.steps_per_execution, -(-steps // 2))
     return plan.steps_per_execution

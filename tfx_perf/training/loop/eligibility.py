@@ -16,9 +16,9 @@ _STRATEGIES = (
     tf.distribute.OneDeviceStrategy,
 )
 _UNKNOWN_LENGTH = (
-    "the number of steps in an epoch is unknown; set it with "
+    "the number of batches in the data is unknown, {why}; set it with "
     "data.apply(tf.data.experimental.assert_cardinality(steps)), or pass steps_per_epoch and "
-    "data.repeat(), since finite data would be used up before the second epoch"
+    "data.repeat()"
 )
 _FUNCTION_MAKERS = ("make_train_function", "make_test_function")
 
@@ -83,23 +83,25 @@ def _model_obstacle(model: Any, loop: FitLoop) -> str | None:
 
 def _data_obstacle(call: FitCall, loop: FitLoop) -> str | None:
     arguments, length = call.arguments, loop.train_length
-    if length is None:
-        return _UNKNOWN_LENGTH
+    per_call = loop.users_steps_per_execution
+    if may_run_out(arguments) and per_call > 1:
+        return _UNKNOWN_LENGTH.format(why=f"and the model has steps_per_execution={per_call}")
+    if may_run_out(arguments) and call.model.distribute_strategy.num_replicas_in_sync > 1:
+        return _UNKNOWN_LENGTH.format(why="and several replicas share them")
     if length == 0:
         return "there are no training data"
     if arguments["epochs"] <= arguments["initial_epoch"]:
         return "there are no epochs to train"
-    batches = length_of(arguments["x"], None)
-    per_call = loop.users_steps_per_execution
-    if loop.keras_api.overcounts and arguments["steps_per_epoch"] and length % per_call:
-        return f"Keras runs more steps than steps_per_epoch={length}, in calls of {per_call}"
-    if arguments["steps_per_epoch"] and batches:
+    batches, steps = length_of(arguments["x"], None), arguments["steps_per_epoch"]
+    if loop.keras_api.overcounts and steps and steps % per_call:
+        return f"Keras runs more steps than steps_per_epoch={steps}, in calls of {per_call}"
+    if steps and batches:
         epochs = arguments["epochs"] - arguments["initial_epoch"]
         # Keras 3 restarts the data if they end together with an epoch.
-        restarts = loop.keras_api.overcounts and not batches % length
-        if batches < length * epochs and not restarts:
+        restarts = loop.keras_api.overcounts and not batches % steps
+        if batches < steps * epochs and not restarts:
             return "the data end before the training does"
-    if may_run_out(arguments) and loop.keras_api.overrides_train_step(call.model):
+    if steps and may_run_out(arguments) and loop.keras_api.overrides_train_step(call.model):
         return "the data may end within an epoch, and the last logs of its own train_step be lost"
     return None
 

@@ -15,6 +15,7 @@ from tfx_perf.training.recovery.divergence import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.speedups.train_functions import TrainFunctions
 from tfx_perf.training.step.step_runner import EpochStepCounter, Logs, StepRunner, StepRunnerWrapper
+from tfx_perf.training.step.steps import DataEndedError
 
 _WATCHED_CALLS = 20
 _CLEARLY_SLOWER = 1.2
@@ -56,14 +57,10 @@ class StepFunction:
         self._countdown, self._steps_per_execution = countdown, steps_per_execution
         self._timer, self._guard = timer, guard
         self._before_first, self._stop_when = before_first, stop_when
-        self._has_ended = False  # whether the data ended in the last call
 
     def __call__(self, iterator: Any) -> Logs:
         """Runs steps; returns the logs of the last one."""
         timer, guard, countdown = self._timer, self._guard, self._countdown
-        if self._has_ended:
-            self._has_ended = False
-            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
         timer.begin_call()
         taken = countdown.take(self._steps_per_execution())
         if self._before_first is not None:
@@ -78,14 +75,12 @@ class StepFunction:
             logs = self._runner.run(iterator, steps)
         except Exception as error:
             if guard is not None:
-                # In an epoch's first call, no step was done before this; see `UnknownLengthEpochs`.
+                # Keras needs logs of an epoch's first call, and no step was done before this.
                 is_resumed = steps < taken and countdown.call_count == 1
                 if is_resumed and isinstance(error, tf.errors.OutOfRangeError):
-                    self._has_ended = True
                     return guard.before_end()
                 guard.failure = error
             raise
-        self._has_ended = countdown.has_ended
         steps = min(steps, countdown.last_call_steps)
         if guard is not None:
             guard.after_call(logs, steps)
@@ -134,25 +129,29 @@ class CountedSteps(StepRunnerWrapper):
 
 
 class UnknownLengthEpochs(StepRunnerWrapper):
-    """Returns logs of an epoch's first call even if the data end in it: Keras needs them."""
+    """Returns the logs of a call in which the data end; the next call ends the epoch.
 
-    def __init__(self, inner: StepRunner, *, countdown: EpochStepCounter, model: Any) -> None:
+    It does so with Keras' own step, which changes the model although it finds no batch: it counts
+    as a step of the optimizer, and draws random numbers.
+    """
+
+    def __init__(
+        self, inner: StepRunner, functions: TrainFunctions, *, countdown: EpochStepCounter
+    ) -> None:
         super().__init__(inner)
-        self._countdown, self._model = countdown, model
+        self._functions, self._countdown = functions, countdown
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps, at least one; records in the counter if the data end."""
+        """Runs steps, at least one; corrects the counters if the data end."""
         countdown = self._countdown
-        if countdown.call_count > 1 or steps == 1:
-            return self.inner.run(iterator, steps)
-        before = _steps_done(self._model)
-        logs = self.inner.run(iterator, 1)
         try:
-            return self.inner.run(iterator, steps - 1)
-        except tf.errors.OutOfRangeError:
-            countdown.last_call_steps = _steps_done(self._model) - before
-            countdown.has_ended = True
-            return logs  # Keras adds the metrics' results to them
+            return self.inner.run(iterator, steps)
+        except DataEndedError as ended:
+            countdown.end_early(steps=ended.steps, asked=steps)
+            if ended.steps and not countdown.is_last:
+                return ended.logs
+            self._functions.keras.train(iterator)  # raises OutOfRangeError, too
+            raise
 
 
 def _steps_done(model: Any) -> int:
@@ -204,7 +203,10 @@ class NotingFirstBatch(StepRunnerWrapper):
         first.batch = taken[0]
         logs = self.inner.run(iter(held), len(taken))
         has_more = steps > len(taken) == self._whole  # fewer: the data have ended
-        return self.inner.run(iterator, steps - len(taken)) if has_more else logs
+        try:
+            return self.inner.run(iterator, steps - len(taken)) if has_more else logs
+        except DataEndedError as ended:
+            raise DataEndedError(ended.logs or logs, len(taken) + ended.steps) from None
 
 
 class KerasFallback(StepRunnerWrapper):

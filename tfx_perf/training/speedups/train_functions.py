@@ -77,8 +77,11 @@ class TrainFunctions:
         """The reason why no batch of the model can be cut into micro-batches; None if it can."""
         return slicing_obstacle(self.model, self.keras_api)
 
-    def of(self, plan: TrainingPlan) -> StepRunner:
-        """Returns a runner of a plan's steps, for one run; raises UserError if it cannot slice."""
+    def of(self, plan: TrainingPlan, *, may_end: bool = False) -> StepRunner:
+        """Returns a runner of a plan's steps, for one run; raises UserError if it cannot slice.
+
+        `may_end` is for data that may end in any call; see `MultiStep.run`.
+        """
         if plan.micro_batches > 1 and self.slicing_obstacle:
             raise errors.UserError(
                 f"Expected a model that can train in micro-batches. Received: "
@@ -86,7 +89,9 @@ class TrainFunctions:
                 "Train with micro_batches=1."
             )
         build_used_optimizer(self.model)  # needed by parts of a step that are traced once
-        runner: StepRunner = TracedSteps(self.traced(plan), micro_batches=plan.micro_batches)
+        runner: StepRunner = TracedSteps(
+            self.traced(plan), micro_batches=plan.micro_batches, may_end=may_end
+        )
         for each in plan.speedups:
             runner = each.around(runner, plan, self)
         return runner
@@ -181,5 +186,4 @@ class TrainFunctions:
 
 
 def _key(plan: TrainingPlan) -> tuple[tuple[str, Any], ...]:
-    """Returns the properties that plans with the same traced step share."""
     return tuple(plan.step_arguments.items())

@@ -18,11 +18,10 @@ from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import functional_graph
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import steps as steps_lib
-from tfx_perf.training.step.split_step import SplitStep, format_shapes
+from tfx_perf.training.step.split_step import Logs, SplitStep, format_shapes
 from tfx_perf.training.step.step_runner import StepRunner, StepRunnerWrapper
 from tfx_perf.training.step.steps import repeated
 
-Logs = dict[str, Any]
 Parts = list[tf.Tensor]  # of a batch
 
 # Most bytes of batches, and of their prepared inputs, to hold at once.
@@ -119,14 +118,15 @@ class CompiledCall:
     def run(
         self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_execution: int
     ) -> Logs:
-        """Runs steps as `StepRunner` does; uses `inner` for batches that differ in size."""
+        """Runs steps, with `inner` if batches differ in size; DataEndedError when the data end."""
         if self._spec != iterator.element_spec:
             self._spec = iterator.element_spec
             self._reader = iterators.StackedReader(self._spec)
         logs: Logs = {}
-        while steps:
+        done = 0
+        while done < steps:
             length = self._length(steps_per_execution)
-            wanted = min(steps, length)
+            wanted = min(steps - done, length)
             read = self._reader.read if wanted == length > 1 else self._reader.read_singly
             stacked, batches = read(iterator, wanted)
             if stacked:
@@ -135,9 +135,9 @@ class CompiledCall:
                 self._step_bytes = self._step_bytes or self._bytes_of(batches[0])
                 length = self._length(steps_per_execution)
                 logs = self._run_batches(batches, inner=inner, length=length)
+            done += wanted if stacked else len(batches)
             if not stacked and len(batches) < wanted:
-                raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-            steps -= wanted
+                raise steps_lib.DataEndedError(logs, done)
         return logs
 
     def _run_batches(self, batches: list[Parts], *, inner: StepRunner, length: int) -> Logs:
@@ -152,7 +152,6 @@ class CompiledCall:
         return self._run_compiled(stacked, len(batches))
 
     def _run_compiled(self, stacked: Parts, steps: int) -> Logs:
-        """Trains on the first batches of stacked ones, in one computation."""
         self._shapes[tuple(tuple(part.shape) for part in stacked)] = None
         logs, count, _ = self._train(stacked, tf.constant(steps))
         self._done.add(count)
@@ -319,7 +318,6 @@ def _prepares(layer: Any, inputs: list[Any], keras_api: KerasApi) -> bool:
 
 
 def _reshaped(tensor: tf.Tensor, front: list[Any], *, behind: int) -> tf.Tensor:
-    """Replaces the first `behind` dimensions by others."""
     rest = tensor.shape[behind:]
     if rest.is_fully_defined():
         return tf.reshape(tensor, [*front, *rest])

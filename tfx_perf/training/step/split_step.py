@@ -293,7 +293,6 @@ def _checks(operation: tf.Operation) -> Checks:
 
 
 def _in_range(name: str, indices: tf.Tensor, source: tf.Tensor, *, axis: int) -> Checks:
-    """Returns the condition that all indices exist in an axis of a tensor or a variable."""
     if tf.get_static_value(indices) is not None:  # it was looked at when it was written
         return []
     if source.dtype == tf.resource:

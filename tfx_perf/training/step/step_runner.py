@@ -51,38 +51,59 @@ class EpochStepCounter:
 
     def __init__(self) -> None:
         self._left: int | None = None
+        self._is_limited = False
         self.call_count = self.last_call_steps = 0
         self.has_ended = False  # whether the data ended in the last call
+        self.done = 0  # steps of the epoch, once the last call has ended
+        self.first_length: int | None = None  # of the first epoch that the data have ended
 
-    def begin(self, steps: int | None) -> None:
-        """Starts an epoch or evaluation of `steps` steps; None if unknown."""
-        self._left = steps
-        self.call_count = 0
+    def begin(self, steps: int | None, *, is_limit: bool = False) -> None:
+        """Starts an epoch or evaluation of `steps` steps (None if unknown), or of at most these."""
+        self._left, self._is_limited = steps, is_limit
+        self.call_count = self.done = 0
+        self.has_ended = False
 
     def take(self, steps: int) -> int:
         """Returns the next call's steps, at least 1: Keras 3 calls until the data end."""
+        if self._is_limited and self._left == 0 and not self.has_ended:
+            raise tf.errors.OutOfRangeError(None, None, "This epoch is longer than the first one.")
         taken = steps if self._left is None else max(1, min(steps, self._left))
         if self._left is not None:
             self._left -= taken
         self.call_count += 1
+        self.done += taken
         self.last_call_steps, self.has_ended = taken, False
         return taken
+
+    @property
+    def is_last(self) -> bool:
+        """Whether Keras makes no other call in the epoch; the first one is not the last."""
+        return self._left == 0 and not self._is_limited and self.call_count > 1
+
+    def end_early(self, *, steps: int, asked: int) -> None:
+        """Corrects the last call, in which the data ended after fewer steps than were asked for."""
+        self.done -= asked - steps
+        self.last_call_steps, self.has_ended = steps, True
+        self.first_length = self.first_length or self.done
 
 
 class TracedSteps:
     """Runs a `MultiStep` as a `StepRunner`; others may run the same one at the same time."""
 
-    def __init__(self, function: MultiStep, *, micro_batches: int = 1) -> None:
-        self.micro_batches = micro_batches
+    def __init__(
+        self, function: MultiStep, *, micro_batches: int = 1, may_end: bool = False
+    ) -> None:
+        """Runs steps on data that `may_end` within a call, or may not."""
         self._function = function
+        self._options: dict[str, Any] = {"micro_batches": micro_batches, "may_end": may_end}
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs exactly `steps` steps, at least one; raises OutOfRangeError as `StepRunner`."""
-        return self._function.run(iterator, steps, micro_batches=self.micro_batches)
+        """Runs exactly `steps` steps, at least one; see `MultiStep.run`."""
+        return self._function.run(iterator, steps, **self._options)
 
     def trace(self, iterator: Any) -> None:
         """Traces the steps for an iterator without running any."""
-        self._function.trace(iterator, micro_batches=self.micro_batches)
+        self._function.trace(iterator, **self._options)
 
     def used_variables(self) -> Iterable[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""

@@ -15,13 +15,20 @@ from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import constant_shapes
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.replicas import strategies
-from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.training.step.split_step import Logs, SplitStep
 
 _MOST_COUNTS = 1000  # calls whose step counts are kept before they are added up
 
-Logs = dict[str, Any]
 Step = Callable[..., Logs]  # takes a batch and, if it can slice it, the number of slices
 Tensors = Any  # a nested structure of tensors
+
+
+class DataEndedError(tf.errors.OutOfRangeError):
+    """The data ended in a call after some steps, maybe none; it has their number and last logs."""
+
+    def __init__(self, logs: Logs, steps: int) -> None:
+        super().__init__(None, None, "End of sequence")
+        self.logs, self.steps = logs, steps
 
 
 def in_replicas(
@@ -49,27 +56,36 @@ def repeated(
     times: tf.Tensor,
     *,
     state: Tensors = (),
+    may_go_on: Callable[[Tensors], tf.Tensor] | None = None,
 ) -> tuple[Tensors, Tensors]:
-    """Runs a step several times in sequence, at least once; returns the last results and state.
+    """Runs a step several times in sequence; returns the last results and state.
 
-    A loop in a graph must know what its body returns before the body is traced. So the step, whose
-    arguments are the number of steps before it and their state, is a function that is inlined.
+    It runs at least once, or as long as the state `may_go_on`. A loop in a graph must know what its
+    body returns before the body is traced. So the step, whose arguments are the number of steps
+    before it and their state, is a function that is inlined.
     """
     with constant_shapes.in_a_loop():
         function = QuickFunction(step).get_concrete_function(tf.constant(0), state)
 
     def body(done: tf.Tensor, last: tuple[Tensors, Tensors]) -> tuple[tf.Tensor, Any]:
         # If the data end in this step, the one before must still complete.
-        with tf.control_dependencies(tf.nest.flatten(last)):
+        with tf.control_dependencies(tf.nest.flatten(last, expand_composites=True)):
             return done + 1, function(done, last[1])
 
     results, _ = function.structured_outputs
     if all(result.shape.is_fully_defined() for result in tf.nest.flatten(results)):
         zeros = tf.nest.map_structure(lambda each: tf.zeros(each.shape, each.dtype), results)
         begin = tf.constant(0), (zeros, state)
+    elif may_go_on is not None:
+        raise ValueError(f"Expected results whose shapes are known. Received: {results}.")
     else:
         begin = tf.constant(1), function(tf.constant(0), state)
-    return tf.while_loop(lambda done, _: done < times, body, begin)[1]
+
+    def condition(done: tf.Tensor, last: tuple[Tensors, Tensors]) -> tf.Tensor:
+        is_left = done < times
+        return is_left if may_go_on is None else is_left & may_go_on(last[1])
+
+    return tf.while_loop(condition, body, begin)[1]
 
 
 class DoneCount:
@@ -125,9 +141,9 @@ class MultiStep:
         )
         self._function = QuickFunction(self._run, reduce_retracing=True)
 
-    def trace(self, iterator: Any, *, micro_batches: int = 1) -> None:
+    def trace(self, iterator: Any, *, micro_batches: int = 1, may_end: bool = False) -> None:
         """Traces the steps without running any or taking a batch; makes all their variables."""
-        arguments = iterator, tf.constant(1, tf.int32), *_slicing(micro_batches)
+        arguments = iterator, tf.constant(1, tf.int32), may_end, *_slicing(micro_batches)
         traced = self._function.get_concrete_function(*arguments)
         self._used, self._graph = traced.variables, traced.graph
 
@@ -161,12 +177,19 @@ class MultiStep:
         """Steps that have run here, as the graphs have counted them."""
         return self._done.total
 
-    def run(self, iterator: Any, steps: int, *, micro_batches: int = 1) -> Logs:
-        """Runs exactly `steps` steps, at least one; raises as `StepRunner.run`."""
+    def run(
+        self, iterator: Any, steps: int, *, micro_batches: int = 1, may_end: bool = False
+    ) -> Logs:
+        """Runs exactly `steps` steps, at least one; raises OutOfRangeError when the data end.
+
+        It is a DataEndedError if they `may_end`: then no step begins for which there is no batch.
+        """
         logs, done = self._function(
-            iterator, tf.constant(steps, tf.int32), *_slicing(micro_batches)
+            iterator, tf.constant(steps, tf.int32), may_end, *_slicing(micro_batches)
         )
         self._done.add(done)
+        if may_end and int(done) < steps:
+            raise DataEndedError(logs, int(done))
         return logs
 
     def count(self, steps: tf.Tensor) -> None:
@@ -174,28 +197,42 @@ class MultiStep:
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
 
-    def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> tuple[Logs, tf.Tensor]:
+    def _run(
+        self, iterator: Any, steps: tf.Tensor, may_end: bool, *slicing: tf.Tensor
+    ) -> tuple[Logs, tf.Tensor]:
         began = time.perf_counter()  # all of this runs only while it is traced
         strategy, reduction = self._strategy, self._keras_api.reduction
 
-        def step(index: tf.Tensor, count: tf.Tensor) -> tuple[Logs, tf.Tensor]:
+        def step(index: tf.Tensor, state: Tensors) -> tuple[Logs, Tensors]:
+            count, following = state
+            batch = following.get_value() if may_end else next(iterator)
             with contextlib.ExitStack() as undo:
                 if not self._has_own_logs:
                     undo.enter_context(self._keras_api.leaving_results_out(self._model))
                 logs, done = in_replicas(
-                    self._step, (next(iterator), *slicing), strategy=strategy, reduction=reduction
+                    self._step, (batch, *slicing), strategy=strategy, reduction=reduction
                 )
             with tf.control_dependencies([done]):
-                return logs, count + 1
+                return logs, (count + 1, taken(count + 1) if may_end else ())
 
-        logs, count = repeated(step, steps, state=tf.constant(0))
+        def taken(count: tf.Tensor) -> tf.experimental.Optional:
+            nothing = tf.experimental.Optional.empty(iterator.element_spec)
+            return tf.cond(count < steps, iterator.get_next_as_optional, lambda: nothing)
+
+        first = iterator.get_next_as_optional() if may_end else ()
+        logs, (count, _) = repeated(
+            step,
+            steps,
+            state=(tf.constant(0), first),
+            may_go_on=(lambda state: state[1].has_value()) if may_end else None,
+        )
         with tf.control_dependencies([count]):
             if self._has_own_logs:  # reduced over all workers, which wait here
                 logs = strategies.of_workers(strategy, logs, reduction=reduction)
             else:
                 logs = self._model.get_metrics_result()
         with tf.control_dependencies([count, *tf.nest.flatten(logs)]):
-            self.count(steps)
+            self.count(count)
         self.trace_seconds += time.perf_counter() - began
         return logs, count
 

@@ -122,7 +122,7 @@ def _without_trials(
     if sync.broadcast(known.previous_plan is not None):
         return None
     expected_runs = int(sync.broadcast(float(settings.schedule.run_count())))
-    cost_model = CostModel(step_count=loop.total_length or 0, expected_runs=expected_runs)
+    cost_model = CostModel(step_count=loop.likely_total_length, expected_runs=expected_runs)
     return cost_model.too_short()
 
 

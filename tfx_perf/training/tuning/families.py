@@ -70,7 +70,7 @@ def reference(loop: FitLoop, *, settings: PerfConfig) -> TrainingPlan:
 
 def untried(loop: FitLoop, *, settings: PerfConfig) -> TrainingPlan:
     """Returns a plan that computes the same as Keras' `fit`, no slower, and needs no trial."""
-    fewest = min(*settings.training.steps_per_execution, loop.train_length or 1)
+    fewest = min(*settings.training.steps_per_execution, loop.likely_train_length or 1)
     return _base(loop.described(settings, most_steps_per_execution=fewest))
 
 
@@ -78,7 +78,7 @@ def families(
     loop: FitLoop, *, settings: PerfConfig, step_seconds: float
 ) -> tuple[list[Family], list[TrialRecord]]:
     """Returns the plans to try, by family, and the records of plans that cannot be tried."""
-    longest = min(longest_call(step_seconds), loop.train_length or 1)
+    longest = min(longest_call(step_seconds), loop.likely_train_length or 1)
     fit = loop.described(settings, most_steps_per_execution=longest)
     base = _base(fit)
     compared_with = reference(loop, settings=settings)

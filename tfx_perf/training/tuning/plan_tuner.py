@@ -79,7 +79,7 @@ class PlanTuner:
         self._watch, self._stop_when = watch, stop_when
         self._previous_plan = known.previous_plan
         self._cost_model = CostModel(
-            step_count=loop.total_length or 0, expected_runs=settings.schedule.run_count()
+            step_count=loop.likely_total_length, expected_runs=settings.schedule.run_count()
         )
         self._finished = list(known.trials)
         self._left_out: list[tuple[families.Family, CostEstimate]] = []
@@ -223,13 +223,11 @@ class PlanTuner:
         )
 
     def _turns_seconds(self, contest: Contest, *, rounds: int = MIN_ROUNDS) -> float:
-        """Returns the seconds that turns take, including measuring the wait for input."""
         # Starting the turns takes about as long as the training of a check.
         wait_seconds = self._input_wait_seconds(contest.contenders[-1:])
         return self._training_seconds + rounds * contest.round_seconds + wait_seconds
 
     def _input_wait_seconds(self, possible_winners: Sequence[Contender]) -> float:
-        """Returns the seconds to measure the wait for input with the slowest possible winner."""
         longest_seconds = max(each.block_seconds for each in possible_winners)
         return self._training_seconds + 2 * FEW_ROUNDS * longest_seconds
 
