@@ -443,7 +443,8 @@ def test_no_factor_is_given_from_a_check_alone():
     for seconds, how in ((1e-3, "faster"), (3e-3, "not faster")):
         said = contender(TEN, seconds).record(plain, None).reason
         shown = f"{1e3 * seconds:.2f} ms a step, not 2.00 ms a step"
-        assert said == f"{how} than Keras fit in the few steps of its check: {shown}"
+        where = "in the few steps of its check, on batches in memory"
+        assert said == f"{how} than Keras fit {where}: {shown}"
 
 
 @pytest.mark.usefixtures("known_times")

@@ -12,6 +12,7 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.tuning.choice import TrialRecord
 
 _WAIT_SHARE = 0.1  # of a step
+_UNMEASURED_WAIT_SHARE = 0.3  # of a step, by the few steps of a check
 _HOST_SHARE = 0.1  # of a step
 _COMMUNICATION_SHARE = 0.3  # of a step
 _IMBALANCE = 0.1  # of a step
@@ -40,6 +41,16 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     if waits:
         remedy = _for_faster_input(record.key.get("input"))
         yield "input_bound", f"{shown['input_wait_ratio']} of a step waits for the input: {remedy}"
+    elif record.input_wait_ratio is None and (checked := _checked_step_seconds(record)):
+        step_seconds = figures["step_time_seconds"] or checked
+        rest = 1 - checked / step_seconds - figures["python_overhead_ratio"]
+        if waits := rest > _UNMEASURED_WAIT_SHARE:
+            yield (
+                "input_bound",
+                f"A step took {shown['step_time_seconds']}, and "
+                f"{formatting.format_seconds(checked)} with batches in memory. It probably waits "
+                f"for the input: {_for_faster_input(record.key.get('input'))}",
+            )
     used = datasets.operations(data) if waits else set()  # the graph may hold all of the data
     python = [name for name in _PYTHON_OPS if name in used]
     if python:
@@ -106,6 +117,12 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"Python's garbage collector took {shown['garbage_collection_seconds']}: callbacks "
             "that keep objects, or build many, are the usual cause.",
         )
+
+
+def _checked_step_seconds(record: TrainingRecord) -> float | None:
+    """Returns the step time of the plan in its check, which reads batches from memory."""
+    times = (each.step_time for each in record.trials if each.plan == record.plan)
+    return next((each.value for each in times if each and each.sample_count == 1), None)
 
 
 def _for_faster_input(tuned: str | None) -> str:

@@ -67,7 +67,8 @@ class Contender:
             faster = "faster" if self.step_seconds < reference.step_seconds else "not faster"
             times = map(formatting.format_seconds, (self.step_seconds, reference.step_seconds))
             shown = " a step, not ".join(times)
-            reason = f"{faster} than {reference.plan} in the few steps of its check: {shown} a step"
+            where = "in the few steps of its check, on batches in memory"
+            reason = f"{faster} than {reference.plan} {where}: {shown} a step"
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",
