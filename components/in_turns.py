@@ -78,7 +78,8 @@ def train(
         loss_passes: how many passes to train first over the same few batches, from the first
             training's weights, recording the loss of each pass; 0: none.
     """
-    console.set_status(f"training {len(trainings)} variants in turns, for at most {seconds:.0f} s")
+    most = f"at most {seconds:.0f} s ({setting})"
+    console.set_status(f"training {len(trainings)} variants again, in turns, for {most}")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
     # The same for all, so that nothing else differs between them. TensorFlow reads a plan's

@@ -256,6 +256,8 @@ def measure(
         (run.run_id, _job_of(run)) for run in reversed(baseline) if root and _root(run) == root
     )
     against, other = next((measured for measured in jobs_before if measured[1]), (None, None))
+    if not baseline:
+        return AbRerun(reason="no blessed run has a model of this size, within 2%")
     if candidate_job is None or other is None:
         who = "this run cannot" if candidate_job is None else "no blessed run can"
         return AbRerun(reason=f"{who} be trained again: code, data or plan is gone or has changed")

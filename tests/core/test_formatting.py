@@ -86,7 +86,7 @@ def test_unknown_metric():
                             f"after 3 runs, not within {within}.")
           for case, within in {
               (2, True): "the 2 planned runs", (1, True): "the 1 planned run",
-              (2, False): "the 2 runs so far", (1, False): "this run",
+              (2, False): "the 2 expected runs", (1, False): "this run",
           }.items()),
     ],
 )  # fmt: skip

@@ -60,7 +60,7 @@ def test_stages_that_were_not_measured_are_not_passed_over_in_silence():
 
 
 @pytest.mark.parametrize(
-    ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 runs so far")]
+    ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 expected runs")]
 )
 def test_unplanned_runs_are_those_so_far(is_planned, within):
     slow, fast = (statistics.Interval(value=rate, low=rate, high=rate) for rate in (10.0, 20.0))

@@ -313,7 +313,7 @@ def test_figures_of_the_steps_are_known_to_need_enough_of_them():
 
 
 @pytest.mark.parametrize(
-    ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 runs so far")]
+    ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 expected runs")]
 )
 def test_unplanned_runs_are_those_so_far(is_planned, within):
     made = training_report.report_on(record(expected_runs=3), runs_are_planned=is_planned)

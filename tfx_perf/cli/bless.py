@@ -75,7 +75,6 @@ def _record(
     who: str | None,
     as_json: bool,
 ) -> None:
-    """Writes the decision on a run to the gate's ledger."""
     from tfx_perf.gate import history
     from tfx_perf.gate.ledger import Ledger, Override
     from tfx_perf.gate.ledger_store import LedgerArtifacts, LedgerFolder

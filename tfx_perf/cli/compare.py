@@ -106,6 +106,8 @@ class Comparison:
 
 def compare(before: "RecordedRun", after: "RecordedRun") -> Comparison:
     """Compares two runs."""
+    from tfx_perf.gate import run as run_lib
+
     pairs = [
         Difference(key, before.metrics.get(key), after.metrics.get(key))
         for key in sorted({*before.metrics, *after.metrics})
@@ -113,7 +115,7 @@ def compare(before: "RecordedRun", after: "RecordedRun") -> Comparison:
     different = [pair for pair in pairs if pair.before != pair.after]
     return Comparison(
         plans=cache_key.differences(before.plans, after.plans),
-        environment=cache_key.differences(before.environment, after.environment),
+        environment=run_lib.differences(before.environment, after.environment),
         times=_times((before.metrics, after.metrics)),
         figures=tuple(sorted(different, key=_weight, reverse=True)),
         equal_count=len(pairs) - len(different),
@@ -139,7 +141,6 @@ def _times(runs: Sequence[Mapping[str, float]]) -> tuple[Difference, ...]:
 
 
 def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Returns the parts of each run's time after the first step that are known for all runs."""
     from tfx_perf.report import step_parts
 
     whole = [_sum(run, _AFTER_FIRST_STEP) for run in runs]

@@ -167,6 +167,6 @@ def cost_sentence(
         if is_planned:
             within = f"the {counted(run_count, 'planned run')}"
         else:
-            within = "this run" if run_count == 1 else f"the {run_count:,} runs so far"
+            within = "this run" if run_count == 1 else f"the {run_count:,} expected runs"
         return f"{saves}, and pays only after {runs:,} runs, not within {within}."
     return f"{saves}, and is paid for after {runs:,} runs."

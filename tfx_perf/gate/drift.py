@@ -145,15 +145,16 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
     # If none is comparable, the headline says what differs.
     told = _changed(last, candidate) if case.comparable else ""
+    at_most = formatting.format_value(key, level)
+    explain = f"explain at most {at_most}" if sign * level > sign * before else "do not explain it"
     return RuleResult(
         metric=key,
         kind="change",
         verdict=Verdict.INCOMPARABLE,
         reason=(
-            f"{_against(key, value, before)}, and the differences{told} explain at most "
-            f"{formatting.format_value(key, level)}; it is worse than that by more than twice the "
-            f"max_regression of {rule.largest_change:.0%}. If the change is intended, "
-            "`tfx-perf bless` accepts it."
+            f"{_against(key, value, before)}, and the differences{told} {explain}; it is worse by "
+            f"more than twice the max_regression of {rule.largest_change:.0%}. If the change is "
+            "intended, `tfx-perf bless` accepts it."
         ),
         value=value,
         baseline=before,

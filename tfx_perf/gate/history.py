@@ -21,7 +21,8 @@ from tfx_perf.mlmd.runs import RecordedRun
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
-_DATABASES = "metadata.sqlite", "metadata.db"  # the names in our templates, and in TFX's
+# The names in our templates, in TFX's, and what many write by hand.
+_DATABASES = "metadata.sqlite", "metadata.db", "mlmd.sqlite", "mlmd.db"
 _ARTIFACTS = decisions.FILE_NAME, training_record.FILE_NAME
 _SHOWN = 3
 _DEPTH = 3  # TFX's templates have tfx_metadata/PIPELINE/metadata.db
