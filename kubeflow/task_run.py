@@ -123,7 +123,6 @@ def _make_folders(inputs: _Artifacts, outputs: _Artifacts) -> None:
 
 
 def _make_recordable(item: metadata_store_pb2.Artifact) -> None:
-    """Leaves out or rewrites properties that the metadata store refuses."""
     for properties in (item.properties, item.custom_properties):
         for key, value in list(properties.items()):
             kind = value.WhichOneof("value")

@@ -14,7 +14,7 @@ pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")
 import tfx_call  # noqa: E402
 from api_server import ApiServer  # noqa: E402
 
-from tfx_perf.kubeflow import connection  # noqa: E402
+from tfx_perf.kubeflow import server  # noqa: E402
 from tfx_perf.templates import copying  # noqa: E402
 
 _ENGINE = ("--engine", "kubeflow")
@@ -33,9 +33,9 @@ def runner(tmp_path_factory):
 @pytest.fixture
 def api(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (connection.ENDPOINT_VARIABLE, "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+    for name in (server.ENDPOINT_VARIABLE, "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(connection, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(server, "_PAUSE_SECONDS", 0.01)
     return ApiServer()
 
 

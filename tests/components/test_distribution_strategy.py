@@ -13,7 +13,7 @@ import tensorflow as tf
 import training_cases
 
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import comparisons, plans
+from tfx_perf.components.optimized_trainer import comparisons, executor
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import errors
 from tfx_perf.training.tuning.choice import TRIALS_OFF, StrategyChoice
@@ -208,7 +208,7 @@ def test_a_known_plan_brings_its_strategy(trainer, tmp_path):
     own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
     earlier = Earlier({}, folder=None)
     choose = functools.partial(comparisons.strategy, job, earlier=earlier, log_folder=tmp_path)
-    known = plans.known_plan(job, earlier).choice
+    known = executor.known_plan(job, earlier).choice
     with_own = known.model_copy(update={"strategy": own})
     assert choose(known=KnownPlan(choice=with_own)) == own.for_another_run()
     found = choose(known=KnownPlan(choice=known))

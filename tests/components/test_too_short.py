@@ -5,7 +5,7 @@ import training_cases
 from perf_records import tuning_record
 
 from tfx_perf.components import trainer_args
-from tfx_perf.components.optimized_trainer import plans
+from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input.diagnosis import Diagnosis
@@ -33,7 +33,7 @@ def tuned(*, trained_example_count, rate=_RATE):
 
 @pytest.mark.parametrize(("step_count", "expected_runs"), [(480, 2), (96, 10)])
 def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, expected_runs):
-    found = plans.too_short(
+    found = executor.too_short(
         tuned(trained_example_count=64 * step_count), expected_runs=expected_runs
     )
     assert found.plan.is_plain_fit
@@ -41,7 +41,7 @@ def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, exp
     assert f"too short for trials: its steps take about {took} with Keras" in found.plan_reason
     assert found.is_final(expected_runs=expected_runs)
     assert not found.is_final(expected_runs=found.enough_runs)
-    assert plans.too_short(
+    assert executor.too_short(
         tuned(trained_example_count=64 * step_count), expected_runs=found.enough_runs
     ) is None  # fmt: skip
 
@@ -56,7 +56,7 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
             update={"training_digest": job.code if digest is None else digest}
         )
         monkeypatch.setattr(trainer_args, "input_plan", lambda inputs, plan=plan: plan)
-        found = plans.known_plan(job, Earlier({"code": "1"}, folder=None))
+        found = executor.known_plan(job, Earlier({"code": "1"}, folder=None))
         if digest is None:
             assert "too short" in found.choice.plan_reason
             assert found.choice.key == {"code": "1"}
@@ -73,4 +73,4 @@ def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
     ],
 )
 def test_otherwise_trials_find_out(plan):
-    assert plans.too_short(plan, expected_runs=2) is None
+    assert executor.too_short(plan, expected_runs=2) is None

@@ -15,7 +15,7 @@ from tfx.utils import json_utils
 
 from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import OptimizedTrainer, latest_metrics, training_job, types
-from tfx_perf.components.optimized_trainer import plans
+from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import statistics
 from tfx_perf.training.record import TrainingRecord
@@ -271,7 +271,7 @@ def test_the_form_of_examples_is_in_the_key_not_their_values(change, is_another,
     for number, values in enumerate((_VALUES, {**_VALUES, **change})):
         schema = artifact_in(tmp_path / str(number), standard_artifacts.Schema)
         pathlib.Path(schema.uri, "schema.pbtxt").write_text(_FEATURE % values)
-        digests.add(plans._schema_digest({"schema": [schema]}))
+        digests.add(executor._schema_digest({"schema": [schema]}))
     assert len(digests) == 1 + is_another
 
 
@@ -288,7 +288,7 @@ class TestPrevious:
             code="",
             plan=TrainingPlan(),
         )
-        return plans.earlier(job, key)
+        return executor.earlier_choices(job, key)
 
     @pytest.fixture
     def made(self, tmp_path):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tfx_perf.core import errors
-from tfx_perf.hardware import cpu_binding
+from tfx_perf.distribute import supervise
 
 # By socket, the cores, each with its CPUs. Names say how many of each there are.
 _ONE_SOCKET = [[[0], [1], [2], [3]]]
@@ -24,13 +24,13 @@ def machine(tmp_path, monkeypatch):
                 for cpu in core:
                     folder = tmp_path / f"cpu{cpu}/topology"
                     folder.mkdir(parents=True)
-                    siblings = cpu_binding.format_cpus(frozenset(core))
+                    siblings = supervise.format_cpus(frozenset(core))
                     (folder / "thread_siblings_list").write_text(f"{siblings}\n")
                     (folder / "physical_package_id").write_text(f"{number}\n")
         every = {cpu for cores in sockets for core in cores for cpu in core}
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(usable or every))
 
-    monkeypatch.setattr(cpu_binding, "_CPUS", tmp_path)
+    monkeypatch.setattr(supervise, "_CPUS", tmp_path)
     return make
 
 
@@ -52,14 +52,14 @@ def machine(tmp_path, monkeypatch):
 )
 def test_each_has_whole_cores_of_its_own(sockets, usable, count, shares, machine):
     machine(sockets, usable)
-    assert [cpu_binding.format_cpus(each) for each in cpu_binding.shares(count)] == shares
+    assert [supervise.format_cpus(each) for each in supervise._cpu_shares(count)] == shares
 
 
 def test_fewer_cpus_than_workers_are_an_error(machine):
     machine(_CLOUD)
     with pytest.raises(errors.UserError, match=r"3 workers and 2 CPUs\. Start fewer workers"):
-        cpu_binding.shares(3)
+        supervise._cpu_shares(3)
 
 
 def test_this_machine_is_all_in_the_shares():
-    assert cpu_binding.shares(1) == [os.sched_getaffinity(0)]
+    assert supervise._cpu_shares(1) == [os.sched_getaffinity(0)]

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf.hardware import peak
+from tfx_perf.training import model_flops
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from tfx_perf.hardware import peak
     ],
 )
 def test_a_known_gpu_has_its_dense_datasheet_peak(name, dtype, tf32, tflops):
-    found = peak.gpu_peak(name, dtype, tf32=tf32)
+    found = model_flops.gpu_peak(name, dtype, tf32=tf32)
     assert found.flops_per_second == tflops * 1e12
     assert name in found.source
 
@@ -44,20 +44,20 @@ def test_a_known_gpu_has_its_dense_datasheet_peak(name, dtype, tf32, tflops):
     ],
 )
 def test_an_unknown_peak_is_not_guessed(name, dtype):
-    found = peak.gpu_peak(name, dtype, tf32=True)
+    found = model_flops.gpu_peak(name, dtype, tf32=True)
     assert found.flops_per_second is None
     assert "no " in found.source
 
 
 def test_the_cpu_peak_is_measured_once_and_is_plausible():
     device = tf.config.get_visible_devices("CPU")[0]
-    found = peak.peak_flops(device, tf.float32)
+    found = model_flops.peak_flops(device, tf.float32)
     assert "measured" in found.source
     # From one slow core to a large two-socket server.
     assert 1e9 < found.flops_per_second < 1e14
-    assert peak.peak_flops(device, "float32") is found
+    assert model_flops.peak_flops(device, "float32") is found
 
 
 def test_an_unknown_kind_of_device_has_a_reason():
     device = tf.config.PhysicalDevice("/physical_device:TPU:0", "TPU")
-    assert peak.peak_flops(device, "bfloat16").flops_per_second is None
+    assert model_flops.peak_flops(device, "bfloat16").flops_per_second is None

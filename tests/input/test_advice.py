@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfx_perf.core.statistics import Interval
 from tfx_perf.hardware import host
-from tfx_perf.input import advice
+from tfx_perf.input import tuner
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.stages import Stage
 
@@ -40,13 +40,13 @@ def diagnosis(worst="parse", *, share=0.6, bound="input", noise=0.01):
 
 
 def codes(source, **settings):
-    found = advice.advise(source, **{"diagnosis": diagnosis(), **settings})
+    found = tuner.advise(source, **{"diagnosis": diagnosis(), **settings})
     assert all(item.message.count("\n") == 0 and item.message.endswith(".") for item in found)
     return {item.code for item in found}
 
 
 def message(code, source, **settings):
-    found = advice.advise(source, **{"diagnosis": diagnosis(), **settings})
+    found = tuner.advise(source, **{"diagnosis": diagnosis(), **settings})
     return next(item.message for item in found if item.code == code)
 
 

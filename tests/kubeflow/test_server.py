@@ -15,16 +15,17 @@ pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")
 
 from tests import processes  # noqa: E402
 from tfx_perf.core import errors  # noqa: E402
-from tfx_perf.kubeflow import Job, PipelineServer, connection  # noqa: E402
+from tfx_perf.kubeflow import Job, PipelineServer  # noqa: E402
+from tfx_perf.kubeflow import server as server_lib  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def no_home(tmp_path, monkeypatch):
     """Neither a kube config nor an endpoint of this machine is found."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (connection.ENDPOINT_VARIABLE, "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+    for name in (server_lib.ENDPOINT_VARIABLE, "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(connection, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(server_lib, "_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def _command(*arguments, **environment):
 
 
 def test_the_command_line_uploads_runs_and_waits(api, address, path):
-    environment = {connection.ENDPOINT_VARIABLE: address}
+    environment = {server_lib.ENDPOINT_VARIABLE: address}
     uploaded = _command("upload", path, "--json", **environment)
     assert json.loads(uploaded.stdout)["name"] == "good", uploaded.stderr
     api.outcome = [{"state": "FAILED"}]

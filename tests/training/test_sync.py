@@ -16,7 +16,7 @@ from tensorflow.python.data.experimental.ops import distribute
 
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors
-from tfx_perf.distribute import together
+from tfx_perf.distribute import as_one_device
 from tfx_perf.hardware import energy
 from tfx_perf.hardware.energy import Energy
 from tfx_perf.training.recovery import guard
@@ -277,7 +277,7 @@ def take_of_one_file(_):
 def test_a_worker_without_a_batch_learns_how_to_divide_the_rows(take, received):
     with (
         pytest.raises(errors.UserError, match=f"Received: {received}.*AutoShardPolicy.DATA"),
-        together.checking_share(SyncOfTwo(rank=1)),
+        as_one_device.checking_share(SyncOfTwo(rank=1)),
     ):
         take(_NOTHING)
 
@@ -285,10 +285,10 @@ def test_a_worker_without_a_batch_learns_how_to_divide_the_rows(take, received):
 def test_other_errors_are_unchanged():
     with (
         pytest.raises(ValueError, match="no such column"),
-        together.checking_share(SyncOfTwo(rank=1)),
+        as_one_device.checking_share(SyncOfTwo(rank=1)),
     ):
         raise ValueError("no such column")
-    with pytest.raises(StopIteration), together.checking_share(Sync()):
+    with pytest.raises(StopIteration), as_one_device.checking_share(Sync()):
         next(iter(_NOTHING))
 
 

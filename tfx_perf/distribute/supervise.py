@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 import pathlib
 import subprocess
 import time
@@ -10,16 +11,18 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 
 from tfx_perf import isolate
-from tfx_perf.core import workers
+from tfx_perf.core import errors, workers
 from tfx_perf.distribute import failure
 from tfx_perf.distribute.parameter_server import heartbeat
-from tfx_perf.hardware import cpu_binding
 from tfx_perf.isolate import guard
 
 _PATIENCE_SECONDS = 30.0  # after SIGTERM, as in Kubernetes
 _POLL_SECONDS = 0.1
 _TOGETHER_SECONDS = 20.0  # at most, between the ends of workers if nothing is wrong
 
+_CPUS = pathlib.Path("/sys/devices/system/cpu")
+
+Cpus = frozenset[int]
 Say = Callable[[str], object]
 
 
@@ -37,7 +40,7 @@ class Task:
     environment: Mapping[str, str]
     heartbeats: pathlib.Path | None = None
     may_be_lost: bool = False
-    cpus: cpu_binding.Cpus | None = None
+    cpus: Cpus | None = None
 
     @property
     def title(self) -> str:
@@ -62,7 +65,7 @@ def tasks(
         worker_count, server_count=servers.server_count if servers else 0
     )
     computing = [name for name in configs if name.startswith("worker")]
-    shares = cpu_binding.shares(worker_count) if are_bound else [None] * worker_count
+    shares = _cpu_shares(worker_count) if are_bound else [None] * worker_count
     cpus = dict(zip(computing, shares, strict=True))
     processes = []
     for name, config in configs.items():
@@ -133,7 +136,7 @@ def train(
         )
         for task in begun:
             if task.cpus is not None:
-                say(f"{task.title} has CPUs {cpu_binding.format_cpus(task.cpus)} to itself.")
+                say(f"{task.title} has CPUs {format_cpus(task.cpus)} to itself.")
         with Group(begun, start=start, restarts=restarts, say=say) as group:
             first = group.first_failure(
                 heartbeat_timeout_seconds=heartbeat_timeout_seconds, is_over=is_over
@@ -238,7 +241,6 @@ class Group:
                 )
 
     def _check_processes(self) -> tuple[bool, str | None]:
-        """Returns whether the training has ended, and the process that has failed."""
         codes = self.codes
         ended = [name for name, code in codes.items() if code is not None]
         if not self._may_be_lost:
@@ -291,3 +293,56 @@ class Group:
                 process.end()
                 title, seconds = self._tasks[name].title, f"{_PATIENCE_SECONDS:.0f} s"
                 self._say(f"{title} did not end within {seconds}, and was killed.")
+
+
+def _cpu_shares(count: int) -> list[Cpus]:
+    """Returns exclusive CPUs for each process, as whole cores if possible; UserError if too few.
+
+    A CPU is a hardware thread, as Linux schedules; a core has one or several
+    (https://docs.kernel.org/admin-guide/cputopology.html).
+    """
+    usable = frozenset(os.sched_getaffinity(0))
+    cores = sorted({_core_of(cpu) & usable for cpu in usable}, key=_place)
+    cpus = [frozenset({cpu}) for core in cores for cpu in sorted(core)]
+    units = cores if len(cores) >= count else cpus
+    if len(units) < count:
+        raise errors.UserError(
+            f"Expected a CPU for each worker. Received: cpu-binding=exclusive, {count} workers and "
+            f"{len(cpus)} CPUs. Start fewer workers, or leave --cpu-binding out."
+        )
+    ends = [len(units) * index // count for index in range(count + 1)]
+    return [
+        frozenset().union(*units[begin:end]) for begin, end in zip(ends, ends[1:], strict=False)
+    ]
+
+
+def format_cpus(cpus: Cpus) -> str:
+    """Returns a list of CPUs as Linux writes it, e.g. `0-3,8`."""
+    parts: list[tuple[int, int]] = []
+    for cpu in sorted(cpus):
+        if parts and cpu == parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], cpu)
+        else:
+            parts.append((cpu, cpu))
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in parts)
+
+
+def _core_of(cpu: int) -> Cpus:
+    """Returns the CPUs of a CPU's core; if Linux does not list them, only that CPU."""
+    ranges = (one.partition("-") for one in _sysfs(cpu, "thread_siblings_list").split(",") if one)
+    siblings = frozenset(
+        each for low, _, high in ranges for each in range(int(low), int(high or low) + 1)
+    )
+    return siblings or frozenset({cpu})
+
+
+def _place(core: Cpus) -> tuple[int, int]:
+    first = min(core)
+    return int(_sysfs(first, "physical_package_id") or 0), first
+
+
+def _sysfs(cpu: int, name: str) -> str:
+    try:
+        return (_CPUS / f"cpu{cpu}" / "topology" / name).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

@@ -143,7 +143,6 @@ def _cpu_quotas() -> list[float]:
 
 
 def _group_memory() -> Iterator[tuple[int, int]]:
-    """Yields limit and use in bytes of every limiting group."""
     for folder in _groups("memory"):
         for limit_file, usage_file, prefix in (
             ("memory.max", "memory.current", ""),
@@ -159,7 +158,6 @@ def _group_memory() -> Iterator[tuple[int, int]]:
 
 
 def _groups(controller: str) -> Iterator[pathlib.Path]:
-    """Yields the folders of the process's group and of the groups around it."""
     for line in (_text(_MEMBERSHIP) or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
