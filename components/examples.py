@@ -175,8 +175,6 @@ def _payload_and_view(examples: Examples) -> tuple[Any, str | None]:
 
 
 def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> Parse:
-    """Returns a parser that splits off `options.label_key`, if it is not None."""
-
     def parse(serialized: tf.Tensor) -> Any:
         # Translates the schema here, so that a failure costs the candidate, not the component.
         features = parse_features(serialized, schema)

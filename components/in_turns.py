@@ -137,7 +137,6 @@ def train(
 
 
 def _environments(name: str, job: TrainingJob) -> dict[str, Mapping[str, str]]:
-    """Returns the variables of each process of a training, by the name of its log."""
     count = job.settings.distribution.workers_here
     if count == 1:
         return {f"{name}.log": {}}

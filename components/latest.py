@@ -60,7 +60,6 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
     def _before(
         self, store: Any, items: list[artifact.Artifact], *, source: list[artifact.Artifact]
     ) -> list[artifact.Artifact]:
-        """Returns the artifacts older than the first one made from this source, and decisions."""
         made: dict[int, set[int]] = collections.defaultdict(set)
         for event in store.get_events_by_artifact_ids([item.id for item in items]):
             if event.type == mlmd.Event.OUTPUT:

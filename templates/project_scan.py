@@ -193,7 +193,6 @@ def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
 
 
 def _trainers(module: ast.Module) -> Iterator[tuple[ast.Assign, ast.Call]]:
-    """Yields each assignment of a Trainer to a variable, and the call in it."""
     for node in ast.walk(module):
         if isinstance(node, ast.Assign) and [*map(type, node.targets)] == [ast.Name]:
             call = _trainer_call(node.value)

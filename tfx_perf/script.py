@@ -441,7 +441,6 @@ def _local(folder: str | pathlib.Path | None) -> str | None:
 
 
 def _settings(given: Any) -> config.PerfConfig:
-    """Returns the settings with absolute folders."""
     is_file = isinstance(given, str | pathlib.Path)
     read = config.PerfConfig.from_yaml(given) if is_file else config.PerfConfig.of(given)
     training = _absolute(read.training, "checkpoint_folder")

@@ -89,7 +89,6 @@ class Executor(base_executor.BaseExecutor):
 def _default_plan(
     examples: list[artifact.Artifact], *, split: str, settings: InputSettings, reason: str
 ) -> record.TuningRecord:
-    """Returns the plan that changes nothing, without running TensorFlow."""
     data = source.RecordSource(
         file_patterns=examples_lib.split_patterns(examples, split),
         default_factory=examples_lib.default_factory(examples),

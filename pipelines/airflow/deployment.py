@@ -137,7 +137,6 @@ def _check_database(home: pathlib.Path, config: configparser.ConfigParser) -> No
 
 
 def _setting(config: configparser.ConfigParser, section: str, key: str) -> str | None:
-    """Returns a setting of Airflow; an environment variable overrides the file."""
     variable = f"AIRFLOW__{section.upper()}__{key.upper()}"
     return os.environ.get(variable) or config.get(section, key, fallback=None) or None
 

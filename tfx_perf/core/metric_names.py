@@ -117,7 +117,6 @@ def _of(words: str) -> Meaning | None:
 
 
 def _matches(words: str) -> Iterator[tuple[int, int, int, Meaning]]:
-    """Yields each match: its end, its length, its beginning, and its meaning."""
     for pattern, meaning in _PATTERNS:
         for match in pattern.finditer(words):
             yield match.end(), match.end() - match.start(), match.start(), meaning

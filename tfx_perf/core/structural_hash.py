@@ -229,7 +229,6 @@ class Describer:
         ]
 
     def _globals(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-        """Yields the user's functions, classes and constants that a function names."""
         names = sorted(set(_names(function.__code__)))
         for name in names:
             value = function.__globals__.get(name)

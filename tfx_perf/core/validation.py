@@ -134,7 +134,6 @@ class _Complaint:
         ).rstrip()
 
     def _here(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the complaints about the value: a union has one for each of its types."""
         here = self._location_of(self._first)
         return (each for each in self._all if self._location_of(each) == here)
 
@@ -236,7 +235,6 @@ def _below(value: Any, part: int | str) -> Any:
 
 
 def _fields_at(model: type[pydantic.BaseModel], location: Location) -> Mapping[str, FieldInfo]:
-    """Returns the fields of the model at a location within another one, if there is one."""
     kind: Any = model
     for part in location:
         fields = getattr(kind, "model_fields", None)
@@ -254,7 +252,6 @@ def _without_none(kind: Any) -> Any:
 
 
 def _names_with(key: str, model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
-    """Yields the names of the settings in a model whose last part is `key`."""
     for name, field in model.model_fields.items():
         if name == key:
             yield prefix + name

@@ -162,7 +162,6 @@ class _SummingOnce:
         return clip
 
     def _checks_own_overflow(self, scaling: Any) -> bool:
-        """Whether each replica looks for an overflow in its own gradients."""
         return bool(scaling.inner_optimizer.gradient_accumulation_steps)
 
     def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:

@@ -166,7 +166,6 @@ def _trains_alike(run: Run, other: Run) -> bool:
 
 
 def _history(key: str, rule: Rule, *, case: Case, blessed: Sequence[Run]) -> dict[str, float]:
-    """Returns the figures of the comparable runs, by run id, oldest first."""
     gain, value = case.candidate.gain(key), case.candidate.figure(key)
     if gain is not None and value is not None:  # on the same examples, so free of their variation
         return {"Evaluator's baseline model": value - gain}

@@ -261,7 +261,6 @@ class Change:
         return list(self.history)[-self.baseline_runs :]
 
     def _since_change(self, runs: Sequence[str]) -> Sequence[str]:
-        """Returns the runs that are at the level of the last ones."""
         figures = [self.history[run] for run in runs]
         usual = max(abs(float(np.median(figures))), self.rule.min_baseline)
         usual_error = float(np.sqrt(np.mean(np.square(self._errors(runs)))))

@@ -216,7 +216,6 @@ def _worse(outcome: RuleResult, rule: Rule, change: float | None) -> float:
 
 
 def _rounded(value: float, *, up: bool) -> str:
-    """Returns a number rounded to two digits, up or, unless `up`, down."""
     exact = decimal.Decimal(repr(float(value)))
     if not exact:
         return "0"

@@ -93,7 +93,6 @@ class Gain:
         return self.preparation_seconds + self.split_example_count / rate
 
     def _most_seconds(self, diagnosis: Diagnosis) -> float:
-        """Returns the most seconds that faster input can save, according to the measurements."""
         fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
         if not (fed and headroom):
             return self.example_count / diagnosis.pipeline_examples_per_second.low
@@ -101,7 +100,6 @@ class Gain:
         return self._seconds(fed.value, ratio=doubt * headroom.high)
 
     def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
-        """Returns the seconds that training `ratio` times as fast saves."""
         if ratio <= 1:
             return 0.0
         return self.example_count / examples_per_second * (1 - 1 / ratio)

@@ -113,7 +113,6 @@ class Diagnosis(records.Record):
 
 
 def _examples(rate: statistics.Interval) -> str:
-    """Returns a rate to three digits, e.g. `54,300`."""
     value = float(f"{rate.value:.3g}")
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 

@@ -208,7 +208,6 @@ def _first_batch(dataset: tf.data.Dataset) -> Prefix:
 
 
 def _read(fingerprints: tf.data.Dataset, *, seconds: float) -> Prefix:
-    """Reads a dataset from `of_batches`, which can be read several times."""
     deadline = time.monotonic() + seconds
     batches = [np.empty(0, np.int64)]
     complete = True

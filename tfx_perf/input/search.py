@@ -273,7 +273,6 @@ class Search:
         return [variant.name] if self._examine(variant, prepared) else []
 
     def _has_time(self, turns: int) -> bool:
-        """Returns whether there is time for `turns` turns and then the last comparison."""
         proof = _FEWEST_ROUNDS * (3 if self._train else 2)
         return self._budget.left_seconds >= self._turn_seconds * (turns + proof)
 
@@ -315,7 +314,6 @@ class Search:
         return samples
 
     def _as_trained_on(self, candidate: Candidate, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns the dataset that training reads with a candidate, given the candidate's own."""
         if self._train is None:
             return dataset
         source = self._source

@@ -84,7 +84,6 @@ class ShuffleQuality(records.Record):
         return ""
 
     def _estimate(self, name: str, least_deviation: float) -> tuple[float, float]:
-        """Returns a ratio and its standard error."""
         ratio = getattr(self, f"{name}_ratio")
         # For a full shuffle and large m: the variance of the sum of |r_j - j| is
         # (m + 1)(2m^2 + 7) / 45 (Diaconis and Graham, 1977). A window of w examples is m / w such

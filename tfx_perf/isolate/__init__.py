@@ -155,7 +155,6 @@ def _shown(show: Callable[[str], object]) -> Iterator[IO[bytes]]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns the caller's environment, with the Keras version that it uses."""
     environment = dict(os.environ)
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:

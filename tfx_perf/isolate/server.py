@@ -187,7 +187,6 @@ class Server:
         return True
 
     def _send(self, order: str | list[Any], *, descriptors: Sequence[int] = ()) -> bool:
-        """Sends the server an order; returns whether it is there."""
         assert self._orders is not None  # `_prepare` sets it
         try:
             socket.send_fds(self._orders, [json.dumps(order).encode()], descriptors)

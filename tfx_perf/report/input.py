@@ -239,12 +239,10 @@ def _interval(interval: statistics.Interval) -> str:
 
 
 def _names(intervals: Iterable[statistics.Interval]) -> str:
-    """Returns the intervals' names, which depend on the number of rounds of each comparison."""
     return " or ".join(sorted({interval.name for interval in intervals}))
 
 
 def _brackets(intervals: Iterable[statistics.Interval]) -> str:
-    """Returns the end of a phrase that explains figures in brackets; empty if there are none."""
     several = _names(interval for interval in intervals if interval.sample_count != 1)
     return f", in brackets the {several}" if several else ""
 

@@ -199,7 +199,6 @@ def trend_with_band(
 def _set_value_axis(
     axes: Any, key: str, values: Sequence[float], *, reach: float, center: float | None = None
 ) -> None:
-    """Sets the y axis, with room for `reach` around `center`, from zero if that is near."""
     center = float(np.median(values)) if center is None else center
     if metrics.lookup(key).unit in ("count", "flag"):
         reach = max(reach, 1.0)

@@ -276,7 +276,6 @@ def xla_account(model: Any, loop: FitLoop, plan: TrainingPlan, batch: Any) -> Xl
 
 
 def _compile_seconds(trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer) -> float:
-    """Returns the seconds of tracing and compiling the plan, in trials here or in `fit`."""
     for record in trials:
         if record.plan == plan and record.compile_time_seconds is not None:
             return record.compile_time_seconds

@@ -219,7 +219,6 @@ class Recovery:
     def _in_smaller_slices(
         self, plan: TrainingPlan, error: Exception, guard: Guard
     ) -> TrainingPlan | None:
-        """Returns the plan with twice as many slices; None if batches cannot be sliced."""
         rows = batches.declared_batch_size(self._call)
         obstacle = eligibility.obstacle(self._call, self._loop)
         obstacle = obstacle or self._loop.functions.slicing_obstacle

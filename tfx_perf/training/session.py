@@ -209,19 +209,15 @@ class TrainingSession:
         if not _TAKES_OVER.acquire(blocking=False):
             return self._train_beside(call)
         try:
-            return self._observe(call)
+            started = time.perf_counter()
+            loop, choice = self._loop_for(call), plain("only observed")
+            with memory.watching() as watched:
+                result = FitResult(*loop.measure_only(), plan=choice.plan)
+            seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
+            self._keep(call, choice, result, loop=loop, memory=watched, **seconds)
+            return result.history
         finally:
             _TAKES_OVER.release()
-
-    def _observe(self, call: FitCall) -> Any:
-        started = time.perf_counter()
-        loop = self._loop_for(call)
-        choice = plain("only observed")
-        with memory.watching() as watched:
-            result = FitResult(*loop.measure_only(), plan=choice.plan)
-        seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
-        self._keep(call, choice, result, loop=loop, memory=watched, **seconds)
-        return result.history
 
     def fit(self, call: FitCall) -> Any:
         """Runs `call` and measures it; returns Keras' History.
@@ -500,7 +496,6 @@ class TrainingSession:
         return None
 
     def _as_configured(self, plan: TrainingPlan, loop: FitLoop) -> TrainingPlan:
-        """Returns a plan with the configured reduction dtype and only the allowed speedups."""
         fit = loop.described(self._settings)
         update = {"reduction_dtype": SPEEDUPS["reduction_dtype"].always(fit)}
         return families.allowed(plan.model_copy(update=update), self._settings)

@@ -165,7 +165,6 @@ class _Counter:
         return self._flops[computation]
 
     def _live(self, computation: int) -> Iterator[hlo_pb2.HloInstructionProto]:
-        """Yields the instructions that the computation's result depends on."""
         instructions = self._instructions[computation]
         waiting = [self._computations[computation].root_id]
         seen = set(waiting)

@@ -142,7 +142,6 @@ class _Tables:
             self._attributes.append((optimizer, name, vars(optimizer)[name], divided))
 
     def _parts(self, whole: Any) -> list[Any]:
-        """Returns new variables, each with some rows of `whole` and on its device."""
         values = variables.innermost(whole).read_value()
         counts = row_counts(values, len(self._devices))
         parts = []

@@ -151,7 +151,6 @@ def _weights(layer: Any) -> tuple[list[tf.Variable], set[int]]:
 
 
 def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:
-    """Returns the optimizers' slots of each variable, by its id."""
     slots_by_id: dict[int, list[tf.Variable]] = {}
     for optimizer in optimizers(model):
         slot_lists = slots.by_variable(optimizer, model.trainable_variables)

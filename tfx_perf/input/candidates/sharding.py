@@ -36,7 +36,6 @@ class Worker:
         return records.shard(divider.count, divider.index)
 
     def _only_if(self, divides: tf.Tensor) -> "Worker":
-        """Returns this worker if it `divides`, otherwise one that is alone."""
         return Worker(
             index=tf.where(divides, self.index, tf.zeros_like(self.index)),
             count=tf.where(divides, self.count, tf.ones_like(self.count)),

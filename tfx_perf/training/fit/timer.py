@@ -214,7 +214,6 @@ class StepTimer:
         return steady if np.sum(steady) >= np.sum(after_first) / 2 else after_first
 
     def _follows(self) -> np.ndarray:
-        """Returns for each call whether another precedes it in its epoch."""
         return np.diff(self._epochs, prepend=-1) == 0
 
     def _call_seconds(self) -> np.ndarray:

@@ -141,7 +141,6 @@ class CommunicationMeter:
         )
 
     def _read(self, step_count: int) -> np.ndarray:
-        """Returns seconds and bytes of each replica of this process, and the steps."""
         if self._totals is None:
             return np.array([[0.0] * _COLUMNS + [step_count]])
         totals = tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64).numpy()
@@ -222,12 +221,10 @@ def _tensors(value: Any) -> list[tf.Tensor]:
 
 
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the time in seconds once all tensors are computed."""
     with tf.control_dependencies(tensors), tf.device("CPU:0"):
         return tf.timestamp()
 
 
 def _byte_count(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the size of tensors in bytes, a scalar of float64."""
     sizes = [tf.cast(tf.size(each, tf.int64) * each.dtype.size, tf.float64) for each in tensors]
     return tf.add_n(sizes)  # constants, where shapes are known

@@ -216,7 +216,6 @@ class LiveTraining:
 
 
 def _number(value: Any) -> float | None:
-    """Returns a scalar of any kind as a float; None if it is something else."""
     if value is None:
         return None
     array = np.asarray(value)

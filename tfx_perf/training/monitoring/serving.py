@@ -83,7 +83,6 @@ def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[st
 def _started(
     settings: MonitoringSettings, training: LiveTraining
 ) -> tuple[str, Callable[[], None]]:
-    """Starts the server; returns its address, and a function that stops it."""
     if settings.metrics_port is None:
         return "", lambda: None
     where = f"{settings.metrics_host}:{settings.metrics_port}"

@@ -158,7 +158,6 @@ def _name(variable: Any) -> str:
 def _named(
     kind: str, structure: Any, name: str = ""
 ) -> Iterator[tuple[tuple[str, str], tf.Tensor]]:
-    """Yields the dense tensors of a nested structure with their places in it."""
     if isinstance(structure, dict):
         for key, item in structure.items():
             yield from _named(kind, item, f"{name}[{key!r}]")

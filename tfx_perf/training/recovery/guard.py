@@ -317,7 +317,6 @@ class Guard:
 
 
 def _as_floats(value: Any) -> np.ndarray | None:
-    """Returns a log's value; None if it cannot be converted to floats."""
     try:
         return np.asarray(value, np.float64)
     except (TypeError, ValueError):

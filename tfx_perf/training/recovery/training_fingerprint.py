@@ -92,7 +92,6 @@ def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _code(
     model: Any, arguments: dict[str, Any], keras_api: KerasApi, describer: Describer
 ) -> dict[str, str]:
-    """Returns descriptions or digests of the user's code in the training and of its arguments."""
     compiled = keras_api.compiled_with(model)
     optimizer = describer.at("optimizer", model.optimizer)
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None

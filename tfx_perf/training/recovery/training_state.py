@@ -248,6 +248,5 @@ def _not_finite(values: tf.Tensor) -> tf.Tensor:
 
 
 def _global_states() -> list[tf.Variable]:
-    """Returns the states of the global generators of TensorFlow and Keras 3, if they exist."""
     states = (random_state.global_generator_state(), keras3_api.global_generator_state())
     return [state for state in states if state is not None]

@@ -74,8 +74,6 @@ def folder_of(index: int, count: int) -> str:
 
 
 def _gathering(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a function that gathers numbers, shape [1, any], from all replicas."""
-
     @tf.function(autograph=False, reduce_retracing=True)
     def gather(numbers: tf.Tensor) -> tf.Tensor:
         everyone = strategy.run(lambda: tf.identity(numbers))

@@ -238,7 +238,6 @@ class EquivalenceCheck:
         return TrainedState(variables_of(self._model, self._loop.keras_api), logs)
 
     def _train_reference(self, restore: Callable[[], None]) -> ShortTraining:
-        """Runs all steps of the reference, from the state that `restore` sets."""
         return self._train(self._reference, restore=restore, stop_when=lambda timer: False)
 
     def _train(

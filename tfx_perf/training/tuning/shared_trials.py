@@ -126,7 +126,6 @@ def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
 
 
 def _may_train(plan: TrainingPlan, trials: Sequence[TrialRecord]) -> bool:
-    """Whether no trial rules out a plan that needs no trials."""
     against = (each.plan for each in trials if _speaks_against(each))
     return not any(families.same_function(other, plan) for other in against)
 
