@@ -1,5 +1,6 @@
 """`compare`: the differences, their order, and the sources of runs."""
 
+import dataclasses
 import datetime
 import json
 
@@ -118,6 +119,15 @@ def test_figures_of_an_earlier_version_are_dropped(tmp_path, call_command):
     done = call_command("compare", "2026-a", "2026-b", "--source", tmp_path / "ledger.json")
     assert done.returncode == 0, done.stderr
     assert "step time" in done.stdout and "cold " not in done.stdout
+
+
+def test_about_equal_sizes_are_comparable():
+    before, after, larger = (
+        dataclasses.replace(known(), environment={"parameter_count": count})
+        for count in ("3169", "3233", "6000")
+    )
+    assert comparison.compare(before, after).environment == {}
+    assert comparison.compare(before, larger).environment == {"parameter_count": ("3169", "6000")}
 
 
 def test_json_has_plain_units(source, capsys):

@@ -426,6 +426,14 @@ def test_a_folder_without_a_database_is_refused_in_one_line(
         assert word in line
 
 
+@pytest.mark.one_case
+def test_a_folders_database_may_have_a_name_that_people_give_it(recorder, database, call_command):
+    record_run(recorder, "run-1", speed=1000.0, blessed=True)
+    folder = database.rename(database.with_name("mlmd.db")).parent
+    done = call_command("history", folder, "--json")
+    assert [run["run_id"] for run in json.loads(done.stdout)] == ["run-1"], done.stderr
+
+
 def test_other_programs_json_in_a_folder_is_no_ledger(tmp_path, call_command):
     (tmp_path / "package.json").write_text('{"name": "x"}')
     done = call_command("history", tmp_path)

@@ -85,6 +85,13 @@ def measured(run, blessed, folder, *, seconds=90):
     return executor.measure(run, [blessed], settings=settings, log_folder=folder)
 
 
+def test_no_run_of_this_size_is_another_reason_than_code_that_is_gone(tmp_path):
+    now = datetime.datetime.now(datetime.timezone.utc)
+    run = Run(run_id="a", time=now, environment={}, figures={})
+    found = executor.measure(run, [], settings=PerfConfig().gate, log_folder=tmp_path)
+    assert found.reason == "no blessed run has a model of this size, within 2%"
+
+
 @pytest.mark.slow
 def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
     ratios, blessed = {}, run_of(trainer_of("blessed"), "blessed")

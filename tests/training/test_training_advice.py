@@ -8,11 +8,12 @@ import tensorflow as tf
 from model_cases import dense, regression
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import interception
+from tfx_perf.core import interception, statistics
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training import advice, session
 from tfx_perf.training.record import XlaAccount
 from tfx_perf.training.speedups.plan import TrainingPlan
+from tfx_perf.training.tuning.choice import TrialRecord
 
 pytestmark = pytest.mark.each_choice
 
@@ -48,6 +49,17 @@ def codes(record, data=None):
 
 def test_a_flawless_training_needs_none(record):
     assert codes(record, regression()) == []
+
+
+@pytest.mark.parametrize(("checked_share", "advised"), [(0.4, True), (0.9, False)])
+def test_a_step_that_takes_longer_than_with_batches_in_memory(record, checked_share, advised):
+    checked = statistics.median_interval([checked_share * record.step_time.value])
+    plan = TrainingPlan(steps_per_execution=50)
+    trials = (TrialRecord(plan=plan, status="chosen", reason="", step_time=checked),)
+    found = record.model_copy(update={"plan": plan, "trials": trials})
+    assert ("input_bound" in codes(found, regression())) is advised
+    measured = found.model_copy(update={"input_wait_ratio": 0.0})
+    assert "input_bound" not in codes(measured, regression())
 
 
 def test_advice_for_a_busy_host_depends_on_the_steps_of_a_call(record):
