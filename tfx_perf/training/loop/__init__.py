@@ -112,7 +112,8 @@ class FitLoop:
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)
         self.sync = Sync(call.model.distribute_strategy)
-        self._countdown = EpochStepCounter()  # of the steps left in an epoch
+        # Keras 3 counts the step that finds the end of the data as one of the epoch's.
+        self._countdown = EpochStepCounter(extra_steps=int(self.keras_api.overcounts))
         self._test_function = TestFunction(self._model, self.keras_api)
         self.functions = TrainFunctions(
             call.model, self.keras_api, renewed=self._test_function.retrace
@@ -369,8 +370,9 @@ class FitLoop:
                 runner = CountedSteps(runner, countdown=self._countdown, model=self._model)
         else:
             runner = self._steps_of(plan)
-            may_be_plain = users_steps == 1 and not any(each.saves_memory for each in plan.speedups)
-            may_be_plain = may_be_plain and not may_run_out(arguments)  # which may be in a step
+            # Where the data end, Keras' own steps do not tell how many of a call have run.
+            may_be_plain = users_steps == 1 and not may_run_out(arguments)
+            may_be_plain = may_be_plain and not any(each.saves_memory for each in plan.speedups)
             if run.plain_step_seconds is not None and may_be_plain:
                 runner = self.speed_watch = KerasFallback(
                     runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
@@ -401,17 +403,10 @@ class FitLoop:
                 self._tester = self._test_function
                 self._tester.begin_fit(arguments, most_steps_per_execution=plan.steps_per_execution)
             length = overrides.get("steps_per_epoch", self.train_length)
-        countdown, self._countdown.first_length = self._countdown, None
-
-        def begin(epoch: int, logs: Any = None) -> None:
-            first = None if plan.is_plain_fit else countdown.first_length
-            if length is None and first is not None:
-                # Keras 3 counts the step that finds the end of the data, too.
-                countdown.begin(first + self.keras_api.overcounts, is_limit=True)
-            else:
-                countdown.begin(length)
-
-        begin_epoch = self.keras_api.callback(on_epoch_begin=begin)
+        self._countdown.first_length = None
+        begin_epoch = self.keras_api.callback(
+            on_epoch_begin=lambda epoch, logs=None: self._countdown.begin(length)
+        )
         arguments["callbacks"] = [*callback_list(arguments["callbacks"]), begin_epoch]
         if not plan.is_plain_fit and self._hooks_obstacle() is None:
             look = self.keras_api.callback(on_epoch_begin=self._check_hooks)

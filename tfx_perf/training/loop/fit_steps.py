@@ -62,6 +62,7 @@ class StepFunction:
         """Runs steps; returns the logs of the last one."""
         timer, guard, countdown = self._timer, self._guard, self._countdown
         timer.begin_call()
+        has_ended = countdown.has_ended  # in the last call
         taken = countdown.take(self._steps_per_execution())
         if self._before_first is not None:
             self._before_first(iterator)
@@ -78,8 +79,10 @@ class StepFunction:
                 # Keras needs logs of an epoch's first call, and no step was done before this.
                 is_resumed = steps < taken and countdown.call_count == 1
                 if is_resumed and isinstance(error, tf.errors.OutOfRangeError):
+                    countdown.has_ended = True
                     return guard.before_end()
-                guard.failure = error
+                if not has_ended:
+                    guard.failure = error
             raise
         steps = min(steps, countdown.last_call_steps)
         if guard is not None:

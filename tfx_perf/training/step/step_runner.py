@@ -49,17 +49,20 @@ class EpochStepCounter:
     than usual must be taken from it, and Keras 3 does not say how many.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, extra_steps: int = 0) -> None:
+        """Begins nothing; a later epoch may have this many steps more than the first one."""
         self._left: int | None = None
-        self._is_limited = False
+        self._is_limited, self._extra_steps = False, extra_steps
         self.call_count = self.last_call_steps = 0
         self.has_ended = False  # whether the data ended in the last call
         self.done = 0  # steps of the epoch, once the last call has ended
         self.first_length: int | None = None  # of the first epoch that the data have ended
 
-    def begin(self, steps: int | None, *, is_limit: bool = False) -> None:
-        """Starts an epoch or evaluation of `steps` steps (None if unknown), or of at most these."""
-        self._left, self._is_limited = steps, is_limit
+    def begin(self, steps: int | None) -> None:
+        """Starts an epoch or evaluation of `steps` steps; None if unknown."""
+        limit = None if self.first_length is None else self.first_length + self._extra_steps
+        self._is_limited = steps is None and limit is not None
+        self._left = limit if steps is None else steps
         self.call_count = self.done = 0
         self.has_ended = False
 
@@ -93,7 +96,6 @@ class TracedSteps:
     def __init__(
         self, function: MultiStep, *, micro_batches: int = 1, may_end: bool = False
     ) -> None:
-        """Runs steps on data that `may_end` within a call, or may not."""
         self._function = function
         self._options: dict[str, Any] = {"micro_batches": micro_batches, "may_end": may_end}
 
