@@ -112,6 +112,7 @@ class KerasApi(abc.ABC):
     _evaluation_counting: str  # likewise: the object that counts the steps of an evaluation
     _counted_dataset: str  # attribute of the object that counts steps: its dataset
     _epoch_steps: str  # likewise: the steps of an epoch
+    _execution_steps: str  # the model's attribute with its steps per execution
 
     @property
     def backend(self) -> str:
@@ -374,13 +375,13 @@ class KerasApi(abc.ABC):
     def get_steps_per_execution(self, model: Any) -> int:
         """Returns the user's setting in `compile`."""
 
-    @abc.abstractmethod
     def execution_steps(self, model: Any) -> Any:
         """Returns the object in which a model keeps its steps per execution."""
+        return vars(model)[self._execution_steps]
 
-    @abc.abstractmethod
     def set_execution_steps(self, model: Any, steps: Any) -> None:
         """Restores the object of `execution_steps`, to which functions may still refer."""
+        vars(model)[self._execution_steps] = steps  # not tracked, as Keras does not track it
 
     @property
     @abc.abstractmethod

@@ -38,6 +38,7 @@ class Keras3(KerasApi):
     _evaluation_counting = "_eval_epoch_iterator"
     _counted_dataset = "_distributed_dataset"
     _epoch_steps = "num_batches"
+    _execution_steps = "steps_per_execution"
 
     @property
     @override
@@ -141,14 +142,6 @@ class Keras3(KerasApi):
     @override
     def get_steps_per_execution(self, model: Any) -> int:
         return model.steps_per_execution
-
-    @override
-    def execution_steps(self, model: Any) -> Any:
-        return model.steps_per_execution
-
-    @override
-    def set_execution_steps(self, model: Any, steps: Any) -> None:
-        model.steps_per_execution = steps
 
     @property
     @override

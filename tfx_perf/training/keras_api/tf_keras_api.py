@@ -44,6 +44,7 @@ class TfKeras(KerasApi):
     _evaluation_counting = "_eval_data_handler"
     _counted_dataset = "_dataset"
     _epoch_steps = "inferred_steps"
+    _execution_steps = "_steps_per_execution"
 
     @property
     @override
@@ -167,14 +168,6 @@ class TfKeras(KerasApi):
     @override
     def get_steps_per_execution(self, model: Any) -> int:
         return int(model.steps_per_execution.numpy())
-
-    @override
-    def execution_steps(self, model: Any) -> Any:
-        return model._steps_per_execution
-
-    @override
-    def set_execution_steps(self, model: Any, steps: Any) -> None:
-        vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
 
     @property
     @override
