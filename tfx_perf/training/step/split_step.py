@@ -114,13 +114,13 @@ class SplitStep:
                 # Not applied to gradients: a scaled loss's would overflow sooner than the batch's.
                 loss *= tf.cast(part.slice_share, loss.dtype)
             loss = keras_api.scaled(model, loss)
-        if not self._checkpoint_gradients:
-            gradients = tape.gradient(loss, model.trainable_variables)
-            return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
-        with tf.control_dependencies([loss]):  # a constant loss would not be known to come last
-            seed = tf.ones_like(loss)
+        seed = None
+        if self._checkpoint_gradients:
+            with tf.control_dependencies([loss]):  # a constant loss would not be known to come last
+                seed = tf.ones_like(loss)
         gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
-        self._checkpoint_gradients(seed, xla=self._xla)
+        if self._checkpoint_gradients:
+            self._checkpoint_gradients(seed, xla=self._xla)
         return gradients, y_pred, private_attributes.masks_of(y_pred), self.ranges.holds
 
     def _gradients(
@@ -166,7 +166,9 @@ class SplitStep:
         """
         rows = tf.cast(datasets.row_count(batch), tf.int32)
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
-        of_all, weight = _counts(batch, whole)
+        # Keras weighs a batch by its size where that is static.
+        alone = None, datasets.static_row_count(batch) or 1
+        share_of_all, weight = alone if whole is None else (whole.share, whole.counts_as)
         place = replica_part.place_of(batch, whole) or Rows(0, rows, rows)
         # If draws are made row by row, each slice uses the seeds of the whole batch.
         seeds = self._keras_api.seeds(self._model) if per_row_rng.are_lasting() else []
@@ -178,7 +180,7 @@ class SplitStep:
             share = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(rows, tf.float64))
             counts_as = tf.cast(share * tf.cast(weight, tf.float64), tf.float32)
             part = PartOfBatch(
-                share=of_all,
+                share=share_of_all,
                 rows=size,
                 counts_as=counts_as,
                 place=Rows(place.first + begin, size, place.of_all),
@@ -214,13 +216,6 @@ def _made_at_once(make: Callable[..., Any], **options: Any) -> Any:
     """Creates a variable that waits for no operation, so TensorFlow can initialize it first."""
     with tf.control_dependencies(None):
         return make(**options)
-
-
-def _counts(batch: Tensors, whole: PartOfBatch | None) -> tuple[Any, Any]:
-    """Returns `share` and `counts_as` of all slices together, of a batch or a replica's part."""
-    if whole is None:  # Keras weighs a batch by its size where that is static
-        return None, datasets.static_row_count(batch) or 1
-    return whole.share, whole.counts_as
 
 
 def _of_known_shape(gradient: Any, weight: Any) -> Any:
