@@ -17,10 +17,9 @@ from tfx_perf.tf_internals import iterators
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import functional_graph
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
-from tfx_perf.training.step import steps as steps_lib
 from tfx_perf.training.step.split_step import Logs, SplitStep, format_shapes
 from tfx_perf.training.step.step_runner import StepRunner, StepRunnerWrapper
-from tfx_perf.training.step.steps import repeated
+from tfx_perf.training.step.steps import DataEndedError, DoneCount, MultiStep, in_replicas, repeated
 
 Parts = list[tf.Tensor]  # of a batch
 
@@ -64,7 +63,7 @@ class CompiledCall:
     before a run, so `trace` must be called first.
     """
 
-    def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
+    def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: MultiStep) -> None:
         self.stepwise = stepwise
         # Compiled programs, in order: the shapes of the parts of all batches.
         self._shapes: dict[tuple[tuple[int, ...], ...], None] = {}
@@ -75,7 +74,7 @@ class CompiledCall:
         self._spec: Any = None
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
         self._trace_seconds = 0.0
-        self._done = steps_lib.DoneCount()
+        self._done = DoneCount()
         self.retrace()
 
     def retrace(self) -> None:
@@ -137,7 +136,7 @@ class CompiledCall:
                 logs = self._run_batches(batches, inner=inner, length=length)
             done += wanted if stacked else len(batches)
             if not stacked and len(batches) < wanted:
-                raise steps_lib.DataEndedError(logs, done)
+                raise DataEndedError(logs, done)
         return logs
 
     def _run_batches(self, batches: list[Parts], *, inner: StepRunner, length: int) -> Logs:
@@ -196,7 +195,7 @@ class CompiledCall:
             batch = tf.nest.map_structure(
                 lambda part: None if part is None else tf.gather(part, index), parts
             )
-            (logs, holds), _ = steps_lib.in_replicas(
+            (logs, holds), _ = in_replicas(
                 self._step.run_in_xla,
                 (batch,),
                 strategy=self._strategy,
