@@ -4,10 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, optimizers
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, all_layers, optimizers
 from tfx_perf.training.keras_api.private_attributes import is_of_package
 
-Tensors = Any  # a nested structure of dense, sparse and ragged tensors
 Gradients = list[Any]  # tf.Tensor, tf.IndexedSlices or None
 State = list[Any]  # a loop variable
 

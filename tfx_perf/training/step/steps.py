@@ -13,14 +13,13 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals.graphs import QuickFunction
 from tfx_perf.training.keras_api import constant_shapes
-from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.step.split_step import Logs, SplitStep
 
 _MOST_COUNTS = 1000  # calls whose step counts are kept before they are added up
 
 Step = Callable[..., Logs]  # takes a batch and, if it can slice it, the number of slices
-Tensors = Any  # a nested structure of tensors
 
 
 class DataEndedError(tf.errors.OutOfRangeError):
