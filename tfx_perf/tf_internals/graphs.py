@@ -40,10 +40,6 @@ class QuickFunction:
         """Traces the function for these arguments, as `tf.function`'s does."""
         return self._quickly(lambda: self._compiled.get_concrete_function(*args))
 
-    def variables(self, *args: Any) -> Sequence[tf.Variable]:
-        """Returns the variables that the function reads or writes with these arguments."""
-        return self.get_concrete_function(*args).variables
-
     def compiler_ir(self, *args: Any) -> Callable[..., Any]:
         """Returns a reader of XLA's program for these arguments, as `tf.function` does."""
         return self._quickly(lambda: self._compiled.experimental_get_compiler_ir(*args))

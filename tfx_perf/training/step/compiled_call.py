@@ -173,7 +173,8 @@ class CompiledCall:
         x, y, weight = self._keras_api.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
         prepared = self._preparation.prepare(x)
         parts = prepared, y, weight
-        held = [variable.read_value() for variable in self._compiled.variables(parts, steps)]
+        used = self._compiled.get_concrete_function(parts, steps).variables
+        held = [variable.read_value() for variable in used]
         logs, (holds, count) = self._compiled(parts, steps)
         checked = self._step.ranges.assertion(holds)
         with tf.control_dependencies([*tf.nest.flatten(logs), checked]):
