@@ -51,14 +51,9 @@ class CheckpointStore:
 
     def __init__(self, folder: str | os.PathLike[str], *, sync: Sync | None = None) -> None:
         """Opens a folder, if it exists, that all workers see; `sync` None is this process alone."""
-        self._folder = pathlib.Path(folder)
+        self.folder = pathlib.Path(folder)
         self._sync = sync or Sync()
         self._damaged: set[pathlib.Path] = set()
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """The folder of the checkpoints."""
-        return self._folder
 
     def save(self, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
         """Adds a checkpoint, which `fill` writes, and removes superfluous ones.
@@ -66,7 +61,7 @@ class CheckpointStore:
         `fill` returns the manifest without `files`. Earlier checkpoints stay intact after any
         error: OSError, SyncError if another worker could not write, or an error of `fill`.
         """
-        sync, draft = self._sync, self._folder / f"{_DRAFT}next"
+        sync, draft = self._sync, self.folder / f"{_DRAFT}next"
 
         def begin() -> None:
             self._remove_drafts()
@@ -95,9 +90,9 @@ class CheckpointStore:
             _flush(path)
         _flush(draft)
         name = f"{_PREFIX}{checkpoint.step:012d}-{_digest(manifest)[:_NAME_DIGITS]}"
-        if not (self._folder / name).exists():  # otherwise the same checkpoint again
-            draft.rename(self._folder / name)
-        _flush(self._folder)
+        if not (self.folder / name).exists():  # otherwise the same checkpoint again
+            draft.rename(self.folder / name)
+        _flush(self.folder)
         self._prune(name, checkpoint.step)
 
     def latest(self) -> tuple[pathlib.Path, Checkpoint] | None:
@@ -114,7 +109,7 @@ class CheckpointStore:
 
     def begin_attempt(self, plan: TrainingPlan, *, step: int) -> bool:
         """Records an attempt; False if the plan failed at this step `MOST_ATTEMPTS` times."""
-        path = self._folder / _ATTEMPT
+        path = self.folder / _ATTEMPT
         before = None
         with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
             before = Attempt.read(path)
@@ -124,31 +119,31 @@ class CheckpointStore:
         if count > MOST_ATTEMPTS:
             return False
         with contextlib.suppress(OSError):  # no disk space: attempts are not counted then
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             Attempt(plan=plan, step=step, count=count).write(path)
         return True
 
     def forget_attempts(self) -> None:
         """Forgets the attempts, because the training has ended without ending its process."""
         with contextlib.suppress(OSError):
-            (self._folder / _ATTEMPT).unlink()
+            (self.folder / _ATTEMPT).unlink()
 
     def clear(self) -> None:
         """Removes all checkpoints and the notes next to them; the user's files there stay."""
         self._remove_drafts()
         for name in (_ATTEMPT, SHORTAGE):
             with contextlib.suppress(OSError):
-                (self._folder / name).unlink()
+                (self.folder / name).unlink()
         for path in self._folders():
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):  # it holds something else, or does not exist
-            self._folder.rmdir()
+            self.folder.rmdir()
 
     def _folders(self) -> list[pathlib.Path]:
-        return sorted(self._folder.glob(f"{_PREFIX}*"), key=lambda path: (_step(path), path))
+        return sorted(self.folder.glob(f"{_PREFIX}*"), key=lambda path: (_step(path), path))
 
     def _remove_drafts(self) -> None:
-        for draft in self._folder.glob(f"{_DRAFT}*"):
+        for draft in self.folder.glob(f"{_DRAFT}*"):
             shutil.rmtree(draft, ignore_errors=True)
 
     def _prune(self, newest: str, step: int) -> None:
