@@ -4,11 +4,9 @@ import importlib
 from typing import Any
 
 from tfx_perf.core import interception
-from tfx_perf.training.keras_api.base_api import Function, KerasApi
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.keras_api.keras3_api import Keras3
 from tfx_perf.training.keras_api.tf_keras_api import TfKeras
-
-__all__ = ["Function", "KerasApi", "api_of", "apis", "set_random_seed"]
 
 
 def api_of(model: Any) -> KerasApi:
