@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.core import interception
+
 _Strategy = tf.distribute.ParameterServerStrategy
 
 
@@ -24,10 +26,8 @@ def made_once(strategy: tf.distribute.ParameterServerStrategy) -> Iterator[None]
     def partitioned(self: Any, cluster_resolver: Any, variable_partitioner: Any = None) -> None:
         self.extended._variable_partitioner = variable_partitioner
 
-    made = _Strategy.__init__
-    _Strategy.__new__, _Strategy.__init__ = given, partitioned
-    try:
+    with (
+        interception.replacing(_Strategy, "__new__", lambda original: given),
+        interception.replacing(_Strategy, "__init__", lambda original: partitioned),
+    ):
         yield
-    finally:
-        _Strategy.__init__ = made
-        del _Strategy.__new__
