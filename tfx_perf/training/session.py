@@ -413,17 +413,16 @@ class TrainingSession:
         """Returns the training's guard (None if none is possible) and notes for the record."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
-        if strategies.servers_of(call.model.distribute_strategy):
-            self.reserve()
-            settings, clock = self._settings, self._clock
-            from tfx_perf.distribute.parameter_server.fit import AsynchronousFit
-
-            return AsynchronousFit(call, loop, settings=settings, folder=folder, clock=clock), ()
-        reason = recovery_obstacle(call, loop)
+        is_served = strategies.servers_of(call.model.distribute_strategy) is not None
+        reason = None if is_served else recovery_obstacle(call, loop)
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
         self.reserve()
         settings, clock = self._settings, self._clock
+        if is_served:
+            from tfx_perf.distribute.parameter_server.fit import AsynchronousFit
+
+            return AsynchronousFit(call, loop, settings=settings, folder=folder, clock=clock), ()
         try:
             return Recovery(call, loop, settings=settings, folder=folder, clock=clock), ()
         except Exception as error:  # anything unforeseen in the user's code
