@@ -318,9 +318,9 @@ class KerasApi(abc.ABC):
         """
         return ()
 
-    @abc.abstractmethod
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         """Splits an element of the data into x, y and sample weight."""
+        return importlib.import_module(f"{self.package}.utils").unpack_x_y_sample_weight(batch)
 
     @abc.abstractmethod
     def forward(self, model: Any, x: Tensors) -> Tensors:

@@ -92,10 +92,6 @@ class Keras3(KerasApi):
             yield
 
     @override
-    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-        return importlib.import_module("keras.utils").unpack_x_y_sample_weight(batch)
-
-    @override
     def forward(self, model: Any, x: Tensors) -> Tensors:
         return model(x, training=True) if model._call_has_training_arg else model(x)
 

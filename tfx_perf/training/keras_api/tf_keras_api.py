@@ -114,10 +114,6 @@ class TfKeras(KerasApi):
         return (utils, "all_reduce_sum_gradients"), (legacy, "_aggregate_gradients")
 
     @override
-    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-        return importlib.import_module("tf_keras.utils").unpack_x_y_sample_weight(batch)
-
-    @override
     def forward(self, model: Any, x: Tensors) -> Tensors:
         return model(x, training=True)
 
