@@ -58,27 +58,23 @@ class StepTimer:
         """Times a `fit` in which no function of the model may be replaced; yields its callback."""
         callback = keras_api.callback(on_epoch_begin=self.on_epoch_begin)
 
-        def begin(batch: int, logs: Any = None) -> None:
-            self.begin_call()
-
-        def end(batch: int, logs: Any = None) -> None:
-            self.end_call(steps_per_execution, logs)
-
-        def telling(tell: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
+        def followed_by(notify: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
             def making(original: Callable[..., None]) -> Callable[..., None]:
                 def hook(container: Any, *args: Any, **kwargs: Any) -> None:
                     original(container, *args, **kwargs)
                     if any(each is callback for each in container.callbacks):
-                        tell(*args, **kwargs)
+                        notify(*args, **kwargs)
 
                 return hook
 
             return making
 
         owner = keras_api.callbacks.CallbackList
+        begin = followed_by(lambda batch, logs=None: self.begin_call())
+        end = followed_by(lambda batch, logs=None: self.end_call(steps_per_execution, logs))
         with (
-            replacing(owner, "on_train_batch_begin", telling(begin)),
-            replacing(owner, "on_train_batch_end", telling(end)),
+            replacing(owner, "on_train_batch_begin", begin),
+            replacing(owner, "on_train_batch_end", end),
         ):
             yield callback
 
