@@ -156,7 +156,7 @@ def ended(
     traced the steps, and `started` the `time.perf_counter` when `fit` began, before its trials.
     """
     first, timer = loop.first_batch, result.timer
-    traced = loop.functions.used_by(result.plan)
+    traced, trace_count = loop.functions.used_by(result.plan), loop.trace_count(result.plan)
     # Measured before anything else here takes memory.
     left = choice.trial_leftover_bytes if is_traced else 0  # otherwise in another process
     peak_fields = peaks(held, memory, leftover_bytes=left)
@@ -176,19 +176,14 @@ def ended(
                 choice.trials if is_traced else (), choice.plan, timer
             ),
             "first_batch_seconds": first.seconds,
-            "trace_count": _trace_count(loop, result.plan, before=trial_trace_count),
+            # All traces made by trials count as one.
+            "trace_count": trace_count and max(1, trace_count - trial_trace_count),
             "trace_time_seconds": None if traced is None else traced.trace_seconds,
             "oom_count": result.oom_count,
             "micro_batches": result.plan.micro_batches,
             **measured,
         },
     )
-
-
-def _trace_count(loop: FitLoop, plan: TrainingPlan, *, before: int) -> int | None:
-    """Returns how often a training traced its steps; traces made by trials count as one."""
-    count = loop.trace_count(plan)
-    return count and max(1, count - before)
 
 
 def peaks(held: MemoryBaseline, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:
