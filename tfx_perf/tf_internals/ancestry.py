@@ -24,13 +24,11 @@ _STATES = {
 }
 # Operations that pass their elements on, and write them to files.
 _WRITERS = {"SnapshotDatasetV2", "SaveDatasetV2"}
-# Caches, whose second input is the file.
-_CACHES = {"CacheDataset", "CacheDatasetV2"}
+CACHES = frozenset({"CacheDataset", "CacheDatasetV2"})
+"""Operations whose second input is the file of a cache."""
 # Their readers take elements from each other; whether Python functions do is not known.
 _SERVICES = {"DataServiceDatasetV2", "DataServiceDatasetV3", "DataServiceDatasetV4"}
-UNORDERED = frozenset(
-    {"ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "CacheDataset", "CacheDatasetV2"}
-)
+UNORDERED = CACHES | {"ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3"}
 """Operations to leave out where any elements will do, to read only those that are taken."""
 _COMPARED_BYTES = 2**26  # of one array, in a twentieth of a second
 _UNKNOWN_BYTES = 2**16  # of a part of an element, if its size is not known
@@ -285,7 +283,7 @@ def _separate(graph: tf.compat.v1.GraphDef, without: frozenset[str]) -> None:
     instead = {node.name: node.input[0] for node in graph.node if node.op in without}
     made = []
     for node in graph.node:
-        if node.op in _CACHES and not _is_complete(node.input[1], graph):
+        if node.op in CACHES and not _is_complete(node.input[1], graph):
             # Two iterators that write one file are an error: this one caches in memory.
             nowhere = tf.constant("")
             made.append(tf.compat.v1.NodeDef(name=f"tfx_perf/file_of_{node.name}", op="Const"))

@@ -11,7 +11,7 @@ from tfx_perf.core import cache_key, statistics
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches, growth
-from tfx_perf.tf_internals import datasets
+from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training import advice, model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import FitLoop, FitResult
@@ -29,7 +29,6 @@ _OF_FIRST_BATCH = (
     "FLOPs, MFU and fusions are those of the first batch: batches have no fixed shape, and cannot "
     "be read again to find a typical one"
 )
-_CACHES = {"CacheDataset", "CacheDatasetV2"}
 # Misleading for parameter servers, whose workers compute the steps elsewhere.
 _OF_THIS_PROCESS = (
     "peak_memory_bytes",
@@ -160,6 +159,7 @@ def ended(
     # Measured before anything else here takes memory.
     left = choice.trial_leftover_bytes if is_traced else 0  # otherwise in another process
     peak_fields = peaks(held, memory, leftover_bytes=left)
+    has_cache = bool(datasets.operations(call.arguments["x"]) & ancestry.CACHES)
     return EndedTraining(
         call,
         choice,
@@ -168,9 +168,7 @@ def ended(
         first_batch=first.batch,
         measured={
             **peak_fields,
-            **memory_along(
-                memory, timer, has_cache=bool(datasets.operations(call.arguments["x"]) & _CACHES)
-            ),
+            **memory_along(memory, timer, has_cache=has_cache),
             "time_to_first_step_seconds": timer.first_call_end and timer.first_call_end - started,
             "compile_time_seconds": _compile_seconds(
                 choice.trials if is_traced else (), choice.plan, timer
