@@ -169,7 +169,7 @@ class FitLoop:
     @property
     def users_steps_per_execution(self) -> int:
         """The `steps_per_execution` of the user's `compile`."""
-        return self.functions.users_steps_per_execution
+        return self.keras_api.get_steps_per_execution(self._model)
 
     def trace_count(self, plan: TrainingPlan) -> int | None:
         """Returns how often a plan's steps were traced; None for Keras' `fit`."""

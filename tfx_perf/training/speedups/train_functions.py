@@ -38,11 +38,6 @@ class TrainFunctions:
         self._keras: KerasFunctions | None = None
 
     @property
-    def users_steps_per_execution(self) -> int:
-        """The `steps_per_execution` of the user's `compile`."""
-        return self.keras_api.get_steps_per_execution(self.model)
-
-    @property
     def are_valid(self) -> bool:
         """Whether the functions are still valid; a new `compile` would have dropped Keras' own."""
         step = self._keras and self._keras.train
@@ -129,7 +124,7 @@ class TrainFunctions:
     def plain_step(self, iterator: Any) -> dict[str, Any]:
         """Runs one call of Keras' own function, for use while a plan is installed."""
         logs = self.keras.train(iterator)
-        self._plain_count += self.users_steps_per_execution
+        self._plain_count += self.keras_api.get_steps_per_execution(self.model)
         return logs
 
     @property
