@@ -109,13 +109,11 @@ class CheckpointStore:
 
     def begin_attempt(self, plan: TrainingPlan, *, step: int) -> bool:
         """Records an attempt; False if the plan failed at this step `MOST_ATTEMPTS` times."""
-        path = self.folder / _ATTEMPT
-        before = None
+        path, count = self.folder / _ATTEMPT, 1
         with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
             before = Attempt.read(path)
-        count = 1
-        if before is not None and (before.plan, before.step) == (plan, step):
-            count += before.count
+            if (before.plan, before.step) == (plan, step):
+                count += before.count
         if count > MOST_ATTEMPTS:
             return False
         with contextlib.suppress(OSError):  # no disk space: attempts are not counted then
