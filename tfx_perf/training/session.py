@@ -502,16 +502,14 @@ class TrainingSession:
 
 def _plain_step_seconds(choice: PlanChoice) -> float | None:
     plan = choice.plan
-    times = [
-        trial.step_time
+    times = (
+        trial.step_time.value
         for trial in choice.trials
         if trial.plan.is_plain_fit
         and trial.step_time
         and (trial.plan.environment, trial.plan.precision) == (plan.environment, plan.precision)
-    ]
-    if plan.is_plain_fit or not times:
-        return None
-    return times[0].value
+    )
+    return None if plan.is_plain_fit else next(times, None)
 
 
 def _early_callbacks(
