@@ -112,7 +112,13 @@ class CompiledCall:
 
     def around(self, inner: StepRunner, *, steps_per_execution: int) -> StepRunner:
         """Returns a runner of the same steps, compiled where possible."""
-        return _CompiledSteps(inner, self, steps_per_execution=steps_per_execution)
+        run = functools.partial(self.run, inner=inner, steps_per_execution=steps_per_execution)
+
+        class Compiled(StepRunnerWrapper):
+            def run(self, iterator: Any, steps: int) -> Logs:
+                return run(iterator, steps)
+
+        return Compiled(inner)
 
     def run(
         self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_execution: int
@@ -219,23 +225,6 @@ class CompiledCall:
         """Returns an iterator of the data's type, so that it needs no trace of its own."""
         elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
         return iter(tf.data.Dataset.from_generator(lambda: elements, output_signature=self._spec))
-
-
-class _CompiledSteps(StepRunnerWrapper):
-    """One run of a `CompiledCall`."""
-
-    def __init__(
-        self, inner: StepRunner, compiled: CompiledCall, *, steps_per_execution: int
-    ) -> None:
-        super().__init__(inner)
-        self._compiled = compiled
-        self._steps_per_execution = steps_per_execution
-
-    def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps; see `CompiledCall.run`."""
-        return self._compiled.run(
-            iterator, steps, inner=self.inner, steps_per_execution=self._steps_per_execution
-        )
 
 
 class Preparation:
