@@ -161,26 +161,20 @@ class TrainingSession:
             with generators.kept():
                 longest = self._longest.record()
             others = tuple(each for each in self._choice_by_fit.values() if each.fit != longest.fit)
-            update = {
-                "fit_errors": self._fit_errors,
-                "other_choices": others,
-                "notes": (*longest.notes, *self._beside_notes),
-            }
+            notes = longest.notes
+            if self._other_thread_fits:
+                calls = formatting.counted(self._other_thread_fits, "call")
+                notes += (
+                    f"{calls} of Model.fit in other threads ran unoptimized and unmeasured, while "
+                    "this one was optimized",
+                )
+            update = {"fit_errors": self._fit_errors, "other_choices": others, "notes": notes}
             return longest.model_copy(update=update)
         except errors.UserError as error:  # e.g. no step was trained
             _LOGGER.warning("The training could not be measured. %s", error)
         except Exception:  # must not lose the trained model
             _LOGGER.warning("The training could not be measured.", exc_info=True)
         return None
-
-    @property
-    def _beside_notes(self) -> tuple[str, ...]:
-        if not self._other_thread_fits:
-            return ()
-        return (
-            f"{formatting.counted(self._other_thread_fits, 'call')} of Model.fit in other threads "
-            "ran unoptimized and unmeasured, while this one was optimized",
-        )
 
     @property
     def gap(self) -> str:
