@@ -56,15 +56,12 @@ class CheckpointWriter:
 
     def is_due(self, step: int, *, is_last: bool) -> bool:
         """Whether to save as soon as possible."""
-        settings, clock = self._settings, self._clock
         if step == self.step or (is_last and self._store is None):
             return False
-        steps_due = (
-            settings.checkpoint_every_steps and step - self.step >= settings.checkpoint_every_steps
-        )
-        time_due = (
-            settings.checkpoint_every_seconds and clock.since >= settings.checkpoint_every_seconds
-        )
+        clock, most_steps = self._clock, self._settings.checkpoint_every_steps
+        most_seconds = self._settings.checkpoint_every_seconds
+        steps_due = most_steps and step - self.step >= most_steps
+        time_due = most_seconds and clock.since >= most_seconds
         return bool((is_last or steps_due or time_due) and clock.is_cheap)
 
     def save(self, step: int, write: Callable[[], None]) -> None:
