@@ -118,12 +118,10 @@ class Recovery:
         """
         try:
             return self._fit(plan, plain_step_seconds)
-        except (DivergenceError, errors.UserError):
+        except Exception as error:
             self._forget_attempts()
-            raise
-        except Exception:
-            self._forget_attempts()
-            self._tell_of_checkpoint()
+            if not isinstance(error, (DivergenceError, errors.UserError)):
+                self._log_checkpoint()
             raise
         finally:
             self._callbacks.leave_logs()
@@ -404,7 +402,7 @@ class Recovery:
         if self._attempts:
             self._attempts.forget_attempts()
 
-    def _tell_of_checkpoint(self) -> None:
+    def _log_checkpoint(self) -> None:
         latest = self._store.latest() if self._store else None
         if latest:
             _LOGGER.error(
