@@ -313,11 +313,7 @@ class _Start:
             steps = min(plan.steps_per_execution, _START_STEPS // 2)
             plan = plan.model_copy(update={"steps_per_execution": steps})
         ended = self._loop.try_out(
-            plan,
-            data.with_options(_BY_ROWS),
-            step_count=_START_STEPS,
-            epochs=passes,
-            stop_when=lambda timer: False,
+            plan, data.with_options(_BY_ROWS), step_count=_START_STEPS, epochs=passes
         )
         _assign(self._state, before)
         return [float(loss) for loss in ended.history.history["loss"]]

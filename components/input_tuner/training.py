@@ -55,9 +55,7 @@ class TrainConsumer:
             self._loop.prepare()
         else:  # one call of the train function must be one step
             self._loop.keras_api.set_steps_per_execution(self._model, 1)
-        self._loop.try_out(
-            self._plan(1), self.repeated_batch(), step_count=1, stop_when=lambda timer: False
-        )
+        self._loop.try_out(self._plan(1), self.repeated_batch(), step_count=1)
 
     def consume(self, dataset: tf.data.Dataset) -> measure.Take:
         """Returns a `measure.Take`, which trains on a number of batches of a new iterator."""

@@ -254,7 +254,7 @@ class FitLoop:
         *,
         step_count: int,
         epochs: int = 1,
-        stop_when: Callable[[StepTimer], bool],
+        stop_when: Callable[[StepTimer], bool] = lambda timer: False,
     ) -> TimedFit:
         """Trains briefly, without callbacks or validation; stops when `stop_when` is true."""
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
