@@ -30,16 +30,16 @@ _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "GeneratorDataset")
 
 def advise(record: TrainingRecord, data: Any, *, weights: Sequence[Any] = ()) -> tuple[Advice, ...]:
     """Returns advice on what to change; empty if the figures give no reason."""
-    remarks = (*_found(record, data), *_of_widths(weights))
+    remarks = (*_figure_remarks(record, data), *_width_remarks(weights))
     return tuple(Advice(code=code, message=text) for code, text in remarks)
 
 
-def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
+def _figure_remarks(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     figures = {key: value or 0.0 for key, value in record.figures().items()}
     shown = {key: formatting.format_value(key, value) for key, value in figures.items()}
     waits = figures["input_wait_ratio"] > _WAIT_SHARE
     if waits:
-        remedy = _for_faster_input(record.key.get("input"))
+        remedy = _input_remedy(record.key.get("input"))
         yield "input_bound", f"{shown['input_wait_ratio']} of a step waits for the input: {remedy}"
     elif record.input_wait_ratio is None and (checked := _checked_step_seconds(record)):
         step_seconds = figures["step_time_seconds"] or checked
@@ -49,7 +49,7 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
                 "input_bound",
                 f"A step took {shown['step_time_seconds']}, and "
                 f"{formatting.format_seconds(checked)} with batches in memory. It probably waits "
-                f"for the input: {_for_faster_input(record.key.get('input'))}",
+                f"for the input: {_input_remedy(record.key.get('input'))}",
             )
     used = datasets.operations(data) if waits else set()  # the graph may hold all of the data
     python = [name for name in _PYTHON_OPS if name in used]
@@ -74,9 +74,9 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             "host_bound",
             f"{shown['python_overhead_ratio']} of the steps' time passes in Python, "
             "between calls of the train function. "
-            f"{_for_fewer_calls(record.plan.steps_per_execution or 1)}",
+            f"{_call_remedy(record.plan.steps_per_execution or 1)}",
         )
-    yield from _of_replicas(record, shown)
+    yield from _replica_remarks(record, shown)
     if record.oom_count and not record.plan.gradient_checkpointing:
         yield (
             "activations",
@@ -89,7 +89,7 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
         yield (
             "long_trials",
             f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials. "
-            f"{_for_fewer_trials(record.is_settled)}",
+            f"{_trial_remedy(record.is_settled)}",
         )
     elif figures["compile_share_ratio"] > _START_SHARE:
         yield (
@@ -125,7 +125,7 @@ def _checked_step_seconds(record: TrainingRecord) -> float | None:
     return next((each.value for each in times if each and each.sample_count == 1), None)
 
 
-def _for_faster_input(tuned: str | None) -> str:
+def _input_remedy(tuned: str | None) -> str:
     if not tuned:
         return (
             "in a pipeline tune it with InputTuner; in a script add cache() behind what is slow, "
@@ -141,7 +141,7 @@ def _for_faster_input(tuned: str | None) -> str:
     )
 
 
-def _for_fewer_calls(steps_per_execution: int) -> str:
+def _call_remedy(steps_per_execution: int) -> str:
     if steps_per_execution > 1:
         return f"A call has {steps_per_execution} steps already: look for slow callbacks."
     return (
@@ -150,7 +150,7 @@ def _for_fewer_calls(steps_per_execution: int) -> str:
     )
 
 
-def _for_fewer_trials(is_settled: bool) -> str:
+def _trial_remedy(is_settled: bool) -> str:
     if is_settled:
         return (
             "The next run uses this plan without trials: a script with the same folder, or an "
@@ -163,7 +163,7 @@ def _for_fewer_trials(is_settled: bool) -> str:
     )
 
 
-def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _replica_remarks(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tuple[str, str]]:
     account = record.communication
     if account is None:
         return
@@ -189,7 +189,7 @@ def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tupl
         )
 
 
-def _of_widths(weights: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def _width_remarks(weights: Sequence[Any]) -> Iterator[tuple[str, str]]:
     kernels = [
         (str(getattr(each, "path", each.name).partition(":")[0]), each.shape)
         for each in weights

@@ -160,7 +160,7 @@ class Recovery:
                 better = self._after(error, plan, guard, trials_left=trials_left)
                 if better is None:
                     raise
-                is_short, what = shortage.is_of_memory(error), _in_short(error)
+                is_short, what = shortage.is_of_memory(error), _summary(error)
             else:
                 return self._result(history, timer, plan, guard=guard)
             # Outside the except clauses, so that no traceback keeps tensors alive.
@@ -230,7 +230,7 @@ class Recovery:
             rows = _MOST_OF_FIRST * int(row_count(first))
         most = -(-(rows or _MOST_ROWS) // self._writers.replicas)
         if plan.micro_batches >= most:
-            raise shortage.of_one_row(self._call.model, first) from error
+            raise shortage.one_row_error(self._call.model, first) from error
         point = self._last_good(guard)
         is_read_again = point is not None and not point.checkpoint.data.is_saved
         if is_read_again and ancestry.is_stream(self._call.arguments["x"]):
@@ -412,7 +412,7 @@ class Recovery:
             )
 
 
-def _in_short(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     if shortage.is_of_memory(error):
         cause = shortage.cause(error)
         return f"Out of memory ({cause})" if cause else "Out of memory"

@@ -201,7 +201,7 @@ class TrainingSession:
         Plans are compared with this run, so it starts no metrics server.
         """
         if not _TAKES_OVER.acquire(blocking=False):
-            return self._train_beside(call)
+            return self._train_unmeasured(call)
         try:
             started = time.perf_counter()
             loop, choice = self._loop_for(call), plain("only observed")
@@ -222,7 +222,7 @@ class TrainingSession:
             UserError: see `reserve`; also raised by `Recovery.fit` and `distribute`.
         """
         if not _TAKES_OVER.acquire(blocking=False):
-            return self._train_beside(call)
+            return self._train_unmeasured(call)
         try:
             call = array_data.on_datasets(call)
             with (
@@ -249,7 +249,7 @@ class TrainingSession:
             return error
         return error if loop.timer and loop.timer.call_count else loop.trace_error
 
-    def _train_beside(self, call: FitCall) -> Any:
+    def _train_unmeasured(self, call: FitCall) -> Any:
         """Runs a `fit` unchanged while another thread's is taken over."""
         self._other_thread_fits += 1
         self.__dict__.pop("record", None)

@@ -51,7 +51,7 @@ class _Reader:
     weighs_classes: bool  # whether class weights are in the dataset
 
 
-def _of_keras3(
+def _keras3_dataset(
     arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
 ) -> ArrayDataset | None:
     """Returns a dataset of x, y and weights; None if Keras reads these differently."""
@@ -67,7 +67,7 @@ def _of_keras3(
     )
 
 
-def _of_tf_keras(
+def _tf_keras_dataset(
     arrays: tuple[Any, ...], *, class_weight: Any, epochs: int, **options: Any
 ) -> ArrayDataset | None:
     """Returns a dataset of x, y and weights; None if Keras reads these differently."""
@@ -93,11 +93,11 @@ def _known(dataset: tf.data.Dataset, *, arrays: Any, batch_size: int, length: in
 _READERS = {
     "keras": _Reader(
         "keras.src.trainers.data_adapters.array_slicing",
-        _of_keras3,
+        _keras3_dataset,
         has_all_epochs=False,
         weighs_classes=True,
     ),
-    "tf_keras": _Reader(_ADAPTERS, _of_tf_keras, has_all_epochs=True, weighs_classes=False),
+    "tf_keras": _Reader(_ADAPTERS, _tf_keras_dataset, has_all_epochs=True, weighs_classes=False),
 }
 
 

@@ -214,7 +214,7 @@ class KerasApi(abc.ABC):
         """Whether a step's logs may differ from the results of the model's metrics."""
         return self.overrides_metrics(model) or overrides(model, step, self.model_class)
 
-    def leaving_results_out(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def without_results(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which Keras' own steps update metrics and return no results."""
         return interception.replacing(model, "get_metrics_result", lambda original: dict)
 
@@ -360,7 +360,7 @@ class KerasApi(abc.ABC):
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> None:
         """Updates metrics without results, which tf_keras would compute over all replicas."""
-        with self.leaving_results_out(model):
+        with self.without_results(model):
             self.metrics(model, x, y, y_pred, weight)
 
     @abc.abstractmethod

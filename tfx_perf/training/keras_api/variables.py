@@ -112,12 +112,12 @@ def _parts(item: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(item, types.MethodType):
         yield from (("self", item.__self__), ("function", item.__func__))
     elif isinstance(item, types.FunctionType):
-        yield from _of_function(item)
+        yield from _used_objects(item)
     elif _has_state(item):
         yield from _attributes(item)
 
 
-def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _used_objects(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yields the objects that a user's function uses: its closure, its defaults and its globals."""
     # Functions of tfx_perf replace some of a model's methods.
     if _library_of(function.__module__) in _LIBRARIES | _KERAS | {"tfx_perf"}:

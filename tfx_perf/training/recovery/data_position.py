@@ -98,7 +98,7 @@ class DataPosition:
             self._keras_iterator = self._used = iterator
         return self._used
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Releases the iterators: freeing their buffers or a file cache may wait for that."""
         self._keras_iterator = self._used = None
 

@@ -24,7 +24,7 @@ def states() -> dict[str, Any]:
 
 def restore(saved: dict[str, Any]) -> None:
     """Restores the generators to the result of `states`."""
-    _put_back_pythons(saved)
+    _restore_python_and_numpy(saved)
     of_tensorflow = random_state.operation_seeds()
     if of_tensorflow is not None and saved["tensorflow"] is not None:
         random_state.restore(of_tensorflow, _state(saved["tensorflow"]))
@@ -38,10 +38,10 @@ def kept() -> Iterator[None]:
         try:
             yield
         finally:
-            _put_back_pythons(before)
+            _restore_python_and_numpy(before)
 
 
-def _put_back_pythons(saved: dict[str, Any]) -> None:
+def _restore_python_and_numpy(saved: dict[str, Any]) -> None:
     random.setstate(_state(saved["python"]))
     name, keys, *rest = saved["numpy"]
     if not 0 <= rest[0] <= len(keys):  # NumPy would read out of bounds

@@ -110,7 +110,7 @@ class Guard:
             with self._taking_sigterm():
                 yield
         finally:
-            self._data.let_go()
+            self._data.release()
 
     def _taking_sigterm(self) -> contextlib.AbstractContextManager[Any]:
         if self._task.store:

@@ -35,7 +35,7 @@ def cause(error: Exception) -> str:
     return next((each for each in lines if "OOM when" in each or "Out of memory while" in each), "")
 
 
-def of_one_row(model: Any, batch: Any) -> errors.UserError:
+def one_row_error(model: Any, batch: Any) -> errors.UserError:
     """Returns the error of a step that does not fit for one row of `batch` (None if unknown)."""
     state, device = peak.state_sizes(model), devices.allocator_device()
     sizes: dict[str, float] = {

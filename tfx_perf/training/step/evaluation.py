@@ -40,7 +40,7 @@ def _counting_rows(keras_api: KerasApi, original: Callable[..., Any]) -> Callabl
 
         def counted() -> dict[str, Any]:
             # Without results: tf_keras asks all replicas for them, but some may have no rows.
-            with keras_api.counting(model, part), keras_api.leaving_results_out(model):
+            with keras_api.counting(model, part), keras_api.without_results(model):
                 return original(model, data)
 
         # Code that asks others lets them trace their steps meanwhile, which use the same metrics.

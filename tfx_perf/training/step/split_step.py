@@ -73,12 +73,12 @@ class SplitStep:
         if micro_batches is None:
             gradients, metrics = self._gradients(batch, part)
         else:
-            gradients = self._of_slices(batch, micro_batches, part)
+            gradients = self._in_slices(batch, micro_batches, part)
             metrics = self._model.get_metrics_result
         # Otherwise the optimizer counts a step without data, or with an index out of range.
         before = tf.nest.flatten(gradients if self._xla else batch, expand_composites=True)
         waits = tf.control_dependencies([each for each in before if each is not None])
-        with tf.variable_creator_scope(_made_at_once), waits:
+        with tf.variable_creator_scope(_create_now), waits:
             self._apply(gradients)
         return metrics()
 
@@ -135,7 +135,7 @@ class SplitStep:
         def compute() -> Any:
             gradients, *others = self._compute(x, y, weight, part)
             weights = self._model.trainable_variables
-            return list(map(_of_known_shape, gradients, weights)), *others
+            return list(map(_with_static_shape, gradients, weights)), *others
 
         gradients, y_pred, masks, holds = replica_part.computed_from_rows(compute, batch)
         private_attributes.restore_masks(y_pred, masks)
@@ -156,7 +156,7 @@ class SplitStep:
         update_metrics()
         return gradients
 
-    def _of_slices(self, batch: Tensors, pieces: tf.Tensor, whole: PartOfBatch | None) -> Gradients:
+    def _in_slices(self, batch: Tensors, pieces: tf.Tensor, whole: PartOfBatch | None) -> Gradients:
         """Returns the batch's gradients, summed over slices that run one after the other.
 
         A mean over the batch is the sum of its slices' means, each weighted by its share of
@@ -212,13 +212,13 @@ def format_shapes(shapes: Iterable[Any]) -> str:
     return ", ".join(filter(None, dict.fromkeys(listed)))
 
 
-def _made_at_once(make: Callable[..., Any], **options: Any) -> Any:
+def _create_now(make: Callable[..., Any], **options: Any) -> Any:
     """Creates a variable that waits for no operation, so TensorFlow can initialize it first."""
     with tf.control_dependencies(None):
         return make(**options)
 
 
-def _of_known_shape(gradient: Any, weight: Any) -> Any:
+def _with_static_shape(gradient: Any, weight: Any) -> Any:
     """Returns a gradient of constant shape, which a sparse one from an XLA function lacks."""
     if not isinstance(gradient, tf.IndexedSlices) or gradient.dense_shape is None:
         return gradient

@@ -55,12 +55,12 @@ def repeated(
     times: tf.Tensor,
     *,
     state: Tensors = (),
-    may_go_on: Callable[[Tensors], tf.Tensor] | None = None,
+    may_continue: Callable[[Tensors], tf.Tensor] | None = None,
 ) -> tuple[Tensors, Tensors]:
     """Runs a step several times in sequence; returns the last results and state.
 
-    It runs at least once, or as long as the state `may_go_on`. A loop in a graph must know what its
-    body returns before the body is traced. So the step, whose arguments are the number of steps
+    It runs at least once, or as long as the state `may_continue`. A loop in a graph must know what
+    its body returns before the body is traced. So the step, whose arguments are the number of steps
     before it and their state, is a function that is inlined.
     """
     with constant_shapes.in_a_loop():
@@ -75,14 +75,14 @@ def repeated(
     if all(result.shape.is_fully_defined() for result in tf.nest.flatten(results)):
         zeros = tf.nest.map_structure(lambda each: tf.zeros(each.shape, each.dtype), results)
         begin = tf.constant(0), (zeros, state)
-    elif may_go_on is not None:
+    elif may_continue is not None:
         raise ValueError(f"Expected results whose shapes are known. Received: {results}.")
     else:
         begin = tf.constant(1), function(tf.constant(0), state)
 
     def condition(done: tf.Tensor, last: tuple[Tensors, Tensors]) -> tf.Tensor:
         is_left = done < times
-        return is_left if may_go_on is None else is_left & may_go_on(last[1])
+        return is_left if may_continue is None else is_left & may_continue(last[1])
 
     return tf.while_loop(condition, body, begin)[1]
 
@@ -207,7 +207,7 @@ class MultiStep:
             batch = following.get_value() if may_end else next(iterator)
             with contextlib.ExitStack() as undo:
                 if not self._has_own_logs:
-                    undo.enter_context(self._keras_api.leaving_results_out(self._model))
+                    undo.enter_context(self._keras_api.without_results(self._model))
                 logs, done = in_replicas(
                     self._step, (batch, *slicing), strategy=strategy, reduction=reduction
                 )
@@ -223,7 +223,7 @@ class MultiStep:
             step,
             steps,
             state=(tf.constant(0), first),
-            may_go_on=(lambda state: state[1].has_value()) if may_end else None,
+            may_continue=(lambda state: state[1].has_value()) if may_end else None,
         )
         with tf.control_dependencies([count]):
             if self._has_own_logs:  # reduced over all workers, which wait here
