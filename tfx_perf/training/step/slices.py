@@ -8,7 +8,6 @@ from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, all_layers, 
 from tfx_perf.training.keras_api.private_attributes import is_of_package
 
 Gradients = list[Any]  # tf.Tensor, tf.IndexedSlices or None
-State = list[Any]  # a loop variable
 
 # Methods of optimizers that scale the loss.
 _SCALING = ("scale_loss", "get_scaled_loss", "get_unscaled_gradients")
@@ -68,30 +67,12 @@ def bounds(
     return index * size + tf.minimum(index, longer), size + tf.cast(index < longer, tf.int32)
 
 
-class GradientSum:
-    """The sum of gradients that all have the structure of the first ones.
+def begin_sum(gradient: Any, *, terms: tf.Tensor) -> Any:
+    """Returns a loop variable: a sum that will have several terms, with its first one.
 
     Sparse gradients are concatenated, not made dense: the result is that of the whole batch, row
     for row, so that optimizer and clipping treat repeated indices in the same way.
     """
-
-    def __init__(self, first: Gradients, *, terms: tf.Tensor) -> None:
-        self._first = first
-        self.start: State = [_begin(gradient, terms) for gradient in first]
-
-    @staticmethod
-    def add(state: State, gradients: Gradients, *, index: tf.Tensor) -> State:
-        """Returns the state plus the term with this index, counted from 0."""
-        return [
-            _add(sum_, gradient, index) for sum_, gradient in zip(state, gradients, strict=True)
-        ]
-
-    def result(self, state: State) -> Gradients:
-        """Returns the sum."""
-        return [_end(sum_, first) for sum_, first in zip(state, self._first, strict=True)]
-
-
-def _begin(gradient: Any, terms: tf.Tensor) -> Any:
     if gradient is None:
         return ()
     if not isinstance(gradient, tf.IndexedSlices):
@@ -102,10 +83,11 @@ def _begin(gradient: Any, terms: tf.Tensor) -> Any:
         return tf.TensorArray(part.dtype, terms, infer_shape=False, element_shape=shape)
 
     arrays = array(gradient.values), array(gradient.indices)
-    return _add(arrays, gradient, tf.constant(0))
+    return add(arrays, gradient, index=tf.constant(0))
 
 
-def _add(sum_: Any, gradient: Any, index: tf.Tensor) -> Any:
+def add(sum_: Any, gradient: Any, *, index: tf.Tensor) -> Any:
+    """Returns a sum plus the term with this index, counted from 0."""
     if gradient is None:
         return ()
     if not isinstance(gradient, tf.IndexedSlices):
@@ -114,7 +96,8 @@ def _add(sum_: Any, gradient: Any, index: tf.Tensor) -> Any:
     return values.write(index, gradient.values), indices.write(index, gradient.indices)
 
 
-def _end(sum_: Any, first: Any) -> Any:
+def end_sum(sum_: Any, *, first: Any) -> Any:
+    """Returns a sum as a gradient like its first term."""
     if first is None:
         return None
     if not isinstance(first, tf.IndexedSlices):

@@ -14,7 +14,7 @@ from tfx_perf.training.keras_api import per_row_rng, private_attributes
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.keras_api.per_row_rng import Rows
 from tfx_perf.training.step import replica_part, slices
-from tfx_perf.training.step.slices import Gradients, GradientSum
+from tfx_perf.training.step.slices import Gradients
 
 Logs = dict[str, Any]
 Checks = list[tuple[str, tf.Tensor]]  # conditions, each after the error message if it is false
@@ -188,22 +188,22 @@ class SplitStep:
             )
             return self._slice(slices.rows(batch, begin, size), part)
 
-        # The first slice runs before the loop, because the loop needs to know the structures.
-        first = piece(tf.constant(0))
-        total = GradientSum(first, terms=pieces)
-
-        def body(index: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+        def body(index: tf.Tensor, sums: list[Any]) -> tuple[tf.Tensor, list[Any]]:
             for seed, value in zip(seeds, first_seeds, strict=True):
                 seed.assign(value)
-            return index + 1, total.add(state, piece(index), index=index)
+            pairs = zip(sums, piece(index), strict=True)
+            return index + 1, [slices.add(sum_, term, index=index) for sum_, term in pairs]
 
-        _, state = tf.while_loop(
+        # The first slice runs before the loop, because the loop needs to know the structures.
+        first = piece(tf.constant(0))
+        begun = [slices.begin_sum(each, terms=pieces) for each in first]
+        _, sums = tf.while_loop(
             lambda index, _: index < pieces,
             body,
-            [tf.constant(1), total.start],
+            [tf.constant(1), begun],
             parallel_iterations=1,  # more would need the memory of several slices
         )
-        return total.result(state)
+        return [slices.end_sum(sum_, first=each) for sum_, each in zip(sums, first, strict=True)]
 
 
 def format_shapes(shapes: Iterable[Any]) -> str:
