@@ -43,16 +43,16 @@ def blocking_other_threads(model: Any) -> Iterator[None]:
             is_over.set()
 
 
-@contextlib.contextmanager
 def direct_iterators(
     model: Any, keras_api: KerasApi, make: Callable[..., Any] | None = None
-) -> Iterator[None]:
-    """Makes Keras create iterators in this thread as without a strategy, and not await their end.
+) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which Keras creates iterators in this thread as without a strategy.
 
-    With one replica, distribution changes only the kind of iterator: handing out a batch to devices
-    takes 200 microseconds, longer than training on a small one, and the state cannot be saved.
-    With several replicas, iterators stay as they are. `make` replaces the function that makes the
-    reader and counter of data in `fit` or an evaluation; it gets that function and its arguments.
+    Their end is not awaited. With one replica, distribution changes only the kind of iterator:
+    handing out a batch to devices takes 200 microseconds, longer than training on a small one, and
+    the state cannot be saved. With several replicas, iterators stay as they are. `make` replaces
+    the function that makes the reader and counter of data in `fit` or an evaluation; it gets that
+    function and its arguments.
     """
     strategy, thread = model.distribute_strategy, threading.get_ident()
     has_replicas = strategy.num_replicas_in_sync > 1
@@ -66,8 +66,7 @@ def direct_iterators(
 
         return made
 
-    with interception.replacing(*keras_api.step_counting, replacement):
-        yield
+    return interception.replacing(*keras_api.step_counting, replacement)
 
 
 class Takeover:

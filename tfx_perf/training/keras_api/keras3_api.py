@@ -174,20 +174,18 @@ def global_generator_state() -> tf.Variable | None:
     return None if generator is None else variables.inner(generator.state)
 
 
-@contextlib.contextmanager
-def evaluating() -> Iterator[None]:
-    """Corrects how Keras 3 builds models and reduces results over replicas, inside the context."""
+def evaluating() -> contextlib.AbstractContextManager[None]:
+    """Returns a context that corrects how Keras 3 builds models and reduces replicas' results."""
     trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
     losses = importlib.import_module("keras.src.losses.loss")
-    with (
-        # On the class: an attribute of the model would change the digest in its checkpoints.
-        interception.replacing(
-            trainer.TensorFlowTrainer, "_maybe_symbolic_build", _building_locally
-        ),
-        interception.replacing(trainer, "reduce_per_replica", _reducing_scalars),
-        interception.replacing(losses, "reduce_values", _scaling_scalars(losses)),
-    ):
-        yield
+    return interception.replacing_all(
+        [
+            # On the class: an attribute of the model would change the digest in its checkpoints.
+            (trainer.TensorFlowTrainer, "_maybe_symbolic_build", _building_locally),
+            (trainer, "reduce_per_replica", _reducing_scalars),
+            (losses, "reduce_values", _scaling_scalars(losses)),
+        ]
+    )
 
 
 def _scaling_scalars(losses: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
