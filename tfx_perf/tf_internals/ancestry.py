@@ -180,13 +180,6 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
     return next((int(size) for size in sizes if size is not None), None)
 
 
-def copied(variant: tf.Tensor, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the copy of a dataset in `variant`, which knows its batch size and buffers."""
-    copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
-    copy._batch_size, copy._copied = batch_size(dataset), _holders(dataset)
-    return copy
-
-
 def caches_in_files(dataset: tf.data.Dataset) -> bool:
     """Returns whether a dataset writes a cache into files."""
     names = (getattr(each, "_filename", None) for each in lineage(dataset))
@@ -261,7 +254,9 @@ def independent(
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     except (tf.errors.OpError, ValueError):
         return None
-    return copied(variant, dataset)
+    copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
+    copy._batch_size, copy._copied = batch_size(dataset), _holders(dataset)
+    return copy
 
 
 def _is_complete(name: str, graph: tf.compat.v1.GraphDef) -> bool:
