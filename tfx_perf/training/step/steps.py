@@ -19,8 +19,6 @@ from tfx_perf.training.step.split_step import Logs, SplitStep
 
 _MOST_COUNTS = 1000  # calls whose step counts are kept before they are added up
 
-Step = Callable[..., Logs]  # takes a batch and, if it can slice it, the number of slices
-
 
 class DataEndedError(tf.errors.OutOfRangeError):
     """The data ended in a call after some steps, maybe none; it has their number and last logs."""
@@ -135,7 +133,7 @@ class MultiStep:
         """Forgets what was traced."""
         if self._split is not None:
             self._split.retrace()
-        self._step: Step = (
+        self._step: Callable[..., Logs] = (
             getattr(self._model, self._method) if self._split is None else self._split.run
         )
         self._function = QuickFunction(self._run, reduce_retracing=True)
