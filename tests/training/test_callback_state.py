@@ -254,7 +254,7 @@ def test_a_csv_log_continues_after_the_rows_of_its_checkpoint(
         one.csv_file.close()
         other = logger()
         again = CallbackState([other], keras.callbacks)
-    again.keep_logs(again.read(tmp_path))
+    again.continue_logs(again.read(tmp_path))
     other.on_train_begin()
     other.set_model(one.model)
     if not in_memory:

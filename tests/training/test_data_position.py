@@ -37,7 +37,7 @@ def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, fo
         used = position.follow(iterator)
         for step in range(begin[1] if first else 0, epoch_length):
             found.append(next(used).numpy().tolist())
-            position.took(1)
+            position.count_taken(1)
             if len(found) == stop_at:
                 time.sleep(0.01)  # prefetching reads ahead as far as it can
                 captured = position.snapshot()

@@ -91,7 +91,7 @@ class Recovery:
             before = self._point.checkpoint.writers
             self._note(f"{self._writers} resumed a training of {before}; data are redistributed")
         self._save_seconds = 0.0
-        self._are_logs_kept = False
+        self._are_logs_continued = False
         self._shortages = Shortages(own_folder, sync=self._sync, writers=self._writers)
         self.oom_count = self._shortages.count
 
@@ -124,7 +124,7 @@ class Recovery:
                 self._log_checkpoint()
             raise
         finally:
-            self._callbacks.leave_logs()
+            self._callbacks.restore_log_settings()
 
     def _fit(self, plan: TrainingPlan, plain_step_seconds: float | None) -> FitResult:
         if self._attempts and not self._attempts.begin_attempt(plan, step=self.step or 0):
@@ -157,7 +157,7 @@ class Recovery:
                 # Errors of callbacks, evaluations and Keras itself are not the plan's.
                 if error is not guard.failure or not self._can_go_back(guard):
                     raise
-                better = self._after(error, plan, guard, trials_left=trials_left)
+                better = self._plan_after(error, plan, guard, trials_left=trials_left)
                 if better is None:
                     raise
                 is_short, what = shortage.is_of_memory(error), _summary(error)
@@ -203,7 +203,7 @@ class Recovery:
             oom_count=self.oom_count,
         )
 
-    def _after(
+    def _plan_after(
         self, error: Exception, plan: TrainingPlan, guard: Guard, *, trials_left: int
     ) -> TrainingPlan | None:
         """Returns a plan that may avoid this error, None without one; raises as `fit` does."""
@@ -279,11 +279,11 @@ class Recovery:
         """Returns a copy of the data in their first order; None if they cannot be copied."""
         return ancestry.independent(self._call.arguments["x"], may_share=True)
 
-    def keep_logs(self) -> None:
+    def continue_logs(self) -> None:
         """Makes loggers continue their files; acts once, before `on_train_begin`."""
-        if self._point is not None and self.step and not self._are_logs_kept:
-            self._callbacks.keep_logs(self._point.callbacks)
-        self._are_logs_kept = True
+        if self._point is not None and self.step and not self._are_logs_continued:
+            self._callbacks.continue_logs(self._point.callbacks)
+        self._are_logs_continued = True
 
     def note_callbacks(self) -> None:
         """Notes the callbacks' state after `on_train_begin` and before any `on_epoch_begin`."""
@@ -306,8 +306,8 @@ class Recovery:
         return not guard.step or self._last_good(guard) is not None
 
     def _guard(self, plan: TrainingPlan) -> Guard:
-        self.keep_logs()
-        self._are_logs_kept = False  # `fit` now calls `on_train_begin`
+        self.continue_logs()
+        self._are_logs_continued = False  # `fit` now calls `on_train_begin`
         arguments, loop = self._call.arguments, self._loop
         task = Task(
             model=self._call.model,

@@ -511,7 +511,7 @@ def _early_callbacks(
 ) -> contextlib.AbstractContextManager[callback_hooks.EarlyCallbacks]:
     saved = recovery if isinstance(recovery, Recovery) else None
     if saved is not None:
-        saved.keep_logs()
+        saved.continue_logs()
     return callback_hooks.called_early(
         call,
         loop.keras_api,

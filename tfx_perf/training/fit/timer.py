@@ -183,7 +183,7 @@ class StepTimer:
 
     def mean_seconds_within_epochs(self) -> float | None:
         """Returns the mean without epochs' first calls, which wait for data, if there are more."""
-        within = self._step_seconds()[self._is_steady() & self._follows()]
+        within = self._step_seconds()[self._is_steady() & self._is_within_epoch()]
         return float(np.mean(within)) if len(within) else self.mean_seconds()
 
     def epoch_start_seconds(self) -> float:
@@ -193,7 +193,7 @@ class StepTimer:
 
     def host_share(self) -> float | None:
         """Returns the share of time between calls, in Keras and callbacks; None if unknown."""
-        follows = self._follows()
+        follows = self._is_within_epoch()
         total = float(np.sum(self._call_seconds()[follows]))
         calls = np.subtract(self._ends, self._begins) - np.array(self._saves)
         inside = float(np.sum(calls[follows]))
@@ -209,13 +209,13 @@ class StepTimer:
         steady = after_first & (np.cumsum(self._steps) > _WARM_UP_STEPS)
         return steady if np.sum(steady) >= np.sum(after_first) / 2 else after_first
 
-    def _follows(self) -> np.ndarray:
+    def _is_within_epoch(self) -> np.ndarray:
         return np.diff(self._epochs, prepend=-1) == 0
 
     def _call_seconds(self) -> np.ndarray:
         """Returns the seconds from the end of the call before, if that is of the same epoch."""
         before = np.roll(self._ends, 1)
-        seconds = np.array(self._ends) - np.where(self._follows(), before, self._begins)
+        seconds = np.array(self._ends) - np.where(self._is_within_epoch(), before, self._begins)
         return seconds - np.array(self._saves)
 
     def _step_seconds(self) -> np.ndarray:

@@ -102,7 +102,7 @@ class CallbackState:
             nothing = packed(None)._replace(is_whole=False)
             return CallbackSnapshot(nothing, [], nothing)
 
-    def keep_logs(self, snapshot: CallbackSnapshot) -> None:
+    def continue_logs(self, snapshot: CallbackSnapshot) -> None:
         """Makes CSV loggers append to the snapshot's lines; call it before `on_train_begin`."""
         for index, (_, length) in enumerate(self._saved(snapshot)):
             callback = self._callbacks[index]
@@ -116,7 +116,7 @@ class CallbackState:
             if length is not None and (self._log_bytes(callback) or 0) > length:
                 os.truncate(callback.filename, length)
 
-    def leave_logs(self) -> None:
+    def restore_log_settings(self) -> None:
         """Makes the CSV loggers follow the user's setting again in the next `fit`."""
         for index, append in self._appends.items():
             callback = self._callbacks[index]
@@ -126,7 +126,7 @@ class CallbackState:
 
     def reset(self) -> None:
         """Restores the initial state of the callbacks and the History."""
-        self.leave_logs()
+        self.restore_log_settings()
         self.restore(CallbackSnapshot(packed(([], {})), [], packed({})))
 
     def _saved(self, snapshot: CallbackSnapshot) -> list[tuple[dict[str, Packed], int | None]]:

@@ -102,7 +102,7 @@ class DataPosition:
         """Releases the iterators: freeing their buffers or a file cache may wait for that."""
         self._keras_iterator = self._used = None
 
-    def took(self, count: int) -> None:
+    def count_taken(self, count: int) -> None:
         """Counts batches that were taken from the iterator in use."""
         self._taken[self._current] = self._taken.get(self._current, 0) + count
 

@@ -198,7 +198,7 @@ class Guard:
         self.step += steps
         self.run_count += steps
         self._step_in_epoch += steps
-        self._data.took(steps)
+        self._data.count_taken(steps)
         self._watch(steps)
         if self._step_in_epoch == self._task.epoch_length:
             self._check_weights()
