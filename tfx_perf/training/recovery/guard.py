@@ -166,7 +166,7 @@ class Guard:
             if self.counts is not None:  # the optimizer's count has changed
                 self.counts.begin(step_in_epoch=self._skip)
         else:
-            self._keep()
+            self._save_in_memory()
         if self._task.watches:
             self._bad_at_first = self._task.bad_at_first | self._state.bad_weights()
         return taken_before
@@ -257,30 +257,30 @@ class Guard:
     def _save(self, *, may_wait: bool = False) -> None:
         began = time.perf_counter()
         try:
-            self._write(may_wait=may_wait)
+            self._save_or_wait(may_wait=may_wait)
         finally:
             self.save_seconds += time.perf_counter() - began
 
-    def _write(self, *, may_wait: bool) -> None:
+    def _save_or_wait(self, *, may_wait: bool) -> None:
         """Saves; may defer it to the next epoch if the state does not determine later passes."""
         self._waits = False
         if self.step == self.writer.step:
             self._is_due = False
             return
         self._check_weights()
-        store, write = self._task.store, self._keep
+        store, save = self._task.store, self._save_in_memory
         if store is not None:
             position = self._data.snapshot()
             self._waits = may_wait and not self._data.note and not position.position.is_saved
             if self._waits:
                 return
-            write = functools.partial(self._write_checkpoint, store, position)
+            save = functools.partial(self._save_to_disk, store, position)
         self._is_due = False
         if self.counts is not None:
             self.counts.check()
-        self.writer.save(self.step, write)
+        self.writer.save(self.step, save)
 
-    def _write_checkpoint(self, store: CheckpointStore, position: PositionSnapshot) -> None:
+    def _save_to_disk(self, store: CheckpointStore, position: PositionSnapshot) -> None:
         def fill(folder: pathlib.Path) -> Checkpoint:
             self._state.write(folder)
             self._callbacks.write(folder, self.logs)
@@ -289,7 +289,7 @@ class Guard:
         store.save(fill)
         self.snapshot = None  # it is as large as the weights and all slots
 
-    def _keep(self) -> None:
+    def _save_in_memory(self) -> None:
         """Keeps the state in memory; before the first step, data can just be read again."""
         here = self._data
         place = here.snapshot(in_memory=True) if self.step else PositionSnapshot(here.position)
