@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import platform
 import sys
-from collections.abc import Sequence
 from importlib import metadata
 from typing import NamedTuple
 
@@ -97,7 +96,8 @@ def check() -> list[Check]:
     python = ".".join(map(str, sys.version_info[:3]))
     line = line_of(python)
     if line is None:
-        return [_check("python", python, " or ".join(line.python for line in LINES))]
+        expected = " or ".join(line.python for line in LINES)
+        return [Check("python", python, expected, passed=False)]
     library, glibc = platform.libc_ver()
     checks = [_check("python", python, line.python)]
     if library == "glibc" and has_tfx():
@@ -108,21 +108,9 @@ def check() -> list[Check]:
     return checks
 
 
-def problems(checks: Sequence[Check]) -> list[str]:
-    """Returns a sentence for each check that did not pass."""
-    return [
-        f"Expected {check.name}{check.expected}. Received: {check.found or 'not installed'}."
-        for check in checks
-        if not check.passed
-    ]
-
-
 def _check(name: str, actual: str | None, expected: str) -> Check:
     return Check(name, actual, expected, passed=actual is not None and _satisfies(actual, expected))
 
 
 def _satisfies(version: str, expected: str) -> bool:
-    return any(
-        specifiers.SpecifierSet(part).contains(version, prereleases=True)
-        for part in expected.split(" or ")
-    )
+    return specifiers.SpecifierSet(expected).contains(version, prereleases=True)
