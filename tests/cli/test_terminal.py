@@ -21,8 +21,3 @@ def test_json_keeps_the_characters_that_it_has(capsys):
     out = capsys.readouterr().out
     assert "größe" in out
     assert json.loads(out) == value
-
-
-def test_progress_is_not_part_of_the_output(capsys):
-    terminal.show_progress("half of it")
-    assert capsys.readouterr() == ("", "half of it\n")

@@ -5,7 +5,6 @@ import os
 import pathlib
 
 import click
-from rich import markup
 
 from tfx_perf.cli import options, terminal
 from tfx_perf.core import console
@@ -58,4 +57,4 @@ def deploy_command(
     if as_json:
         terminal.show_json({"dag_id": deployed.name, "folder": str(deployed)})
     else:
-        terminal.show(f"DAG [b]{markup.escape(deployed.name)}[/] in {markup.escape(str(deployed))}")
+        click.echo(f"DAG {deployed.name} in {deployed}")

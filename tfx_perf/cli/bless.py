@@ -7,7 +7,6 @@ import socket
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich import markup
 
 from tfx_perf.cli import names, terminal
 from tfx_perf.core import errors, storage
@@ -133,7 +132,7 @@ def _record(
         is_blessed = getattr(chosen, "blessed", None)
         why = "is no longer in the ledger" if is_blessed else "is not blessed"
         outcome = f"{why}, so it does not count as baseline anyway; nothing was recorded."
-    terminal.show(markup.escape(f"{chosen.run_id} {outcome}"))
+    click.echo(f"{chosen.run_id} {outcome}")
 
 
 def _user_at_host() -> str:

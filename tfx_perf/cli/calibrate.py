@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
-from rich import markup
 
 from tfx_perf.cli import terminal
 from tfx_perf.config import PerfConfig
@@ -44,7 +43,7 @@ def command(
         document = replayed.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": replayed.false_alarm_rate})
         return
-    terminal.show("\n".join(_findings(replayed, run_count=len(runs), settings_path=settings_path)))
+    click.echo("\n".join(_findings(replayed, run_count=len(runs), settings_path=settings_path)))
     if not replayed.metrics:
         return
     rows = terminal.figures_table(
@@ -73,7 +72,7 @@ def _findings(replay: "Calibration", *, run_count: int, settings_path: str | Non
     if settings_path is None:
         yield "By the default rules; --config YAML replays by those of a pipeline or a script"
     else:
-        yield f"By the rules of {markup.escape(settings_path)}"
+        yield f"By the rules of {settings_path}"
     if replay.beyond_limit:
         of_all = formatting.counted(run_count, "run")
         yield f"{replay.beyond_limit} of {of_all} refused by an absolute limit"

@@ -191,7 +191,7 @@ def _as_json(runs: "Sequence[RecordedRun]", diffs: Comparison) -> dict[str, Any]
 
 def _show(runs: "Sequence[RecordedRun]", compared: Comparison) -> None:
     for heading, run in zip(("before", "after"), runs, strict=True):
-        terminal.show(f"{heading:<7} {markup.escape(run.run_id)}")
+        click.echo(f"{heading:<7} {run.run_id}")
     _show_values("Plan", compared.plans)
     _show_values("Environment differs, so not comparable", compared.environment)
     if compared.times:
@@ -212,7 +212,7 @@ def _show(runs: "Sequence[RecordedRun]", compared: Comparison) -> None:
             rows.add_row(*_row(changed))
         terminal.show(rows)
     equal = "figure is" if compared.equal_count == 1 else "figures are"
-    terminal.show(f"{compared.equal_count} further {equal} equal.")
+    click.echo(f"{compared.equal_count} further {equal} equal.")
 
 
 def _show_values(title: str, values: Mapping[str, tuple[str, str]]) -> None:

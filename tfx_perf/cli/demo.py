@@ -6,7 +6,6 @@ import pathlib
 from typing import Any
 
 import click
-from rich import markup
 
 from tfx_perf.cli import options, terminal
 from tfx_perf.config import PerfConfig
@@ -69,7 +68,7 @@ def command(
     summaries = []
     for batch_size in dict.fromkeys(batch_sizes):
         run_folder = _writable(folder / f"batch_{batch_size}")
-        terminal.show_progress(f"Taxi pipeline at batch size {batch_size}, {steps} steps")
+        click.echo(f"Taxi pipeline at batch size {batch_size}, {steps} steps", err=True)
         summary = _run(run_folder, batch_size=batch_size, steps=steps, settings=settings)
         summaries.append(summary)
         if not as_json:
@@ -80,7 +79,7 @@ def command(
     if as_json:
         terminal.show_json(document)
     else:
-        terminal.show(f"Summary: {markup.escape(str(path))}")
+        click.echo(f"Summary: {path}")
 
 
 def _writable(folder: pathlib.Path) -> pathlib.Path:
@@ -211,6 +210,6 @@ def _show(summary: dict[str, Any]) -> None:
         )
     terminal.show(rows)
     shares = " + ".join(f"{name} {formatting.format_seconds(seconds[name])}" for name in _CHAIN)
-    terminal.show(f"Wall time with tfx-perf: {shares}.")
-    terminal.show("By hand: steps_per_execution=50, and examples in memory by cache().")
-    terminal.show(f"Log: {markup.escape(summary['log'])}\n")
+    click.echo(f"Wall time with tfx-perf: {shares}.")
+    click.echo("By hand: steps_per_execution=50, and examples in memory by cache().")
+    click.echo(f"Log: {summary['log']}\n")

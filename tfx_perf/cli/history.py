@@ -73,16 +73,16 @@ def command(
         has_gates = recorded_runs.are_several(runs, "node")
         terminal.show(_as_table(runs, keys or _DEFAULT_METRICS, has_gates=has_gates))
         if runs[0].blessed is False and runs[0].headline and not runs[0].note:
-            terminal.show(markup.escape(_refusal(runs[0])))
+            click.echo(_refusal(runs[0]))
         alike = recorded_runs.alike(runs)
         if other := _other_plan(next(iter(alike.values()))):
-            terminal.show(markup.escape(other))
+            click.echo(other)
         for whose, those in alike.items():
             if len(those) > 1 and any(run.metrics for run in those):
                 terminal.show(_trends(those[::-1], keys or _DEFAULT_METRICS, whose=whose))
     else:
         whose = f" of {pipeline}" if pipeline else ""
-        terminal.show(markup.escape(f"No runs{whose} found in {source}."))
+        click.echo(f"No runs{whose} found in {source}.")
 
 
 def _key(name: str) -> str:

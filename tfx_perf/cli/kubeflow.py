@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich import markup
 
 from tfx_perf.cli import options, terminal
 from tfx_perf.core import console, errors
@@ -108,7 +107,7 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
     else:
         for note in remarks:
             click.echo(f"Note: {note}", err=True)
-        terminal.show(f"Compiled for kubeflow: {markup.escape(str(path))}")
+        click.echo(f"Compiled for kubeflow: {path}")
 
 
 @command.command("lint")
@@ -124,7 +123,7 @@ def lint_command(ctx: click.Context, *, path: str, as_json: bool) -> None:
     if as_json:
         terminal.show_json({"path": path, "problems": problems})
     else:
-        terminal.show("\n".join(map(markup.escape, problems)) or "No problems.")
+        click.echo("\n".join(problems) or "No problems.")
     ctx.exit(1 if problems else 0)
 
 
@@ -157,7 +156,7 @@ def run_command(
     if wait_seconds is None:
         _show(created, as_json)
         return
-    terminal.show_progress(f"Waiting for {markup.escape(created.link)}")
+    click.echo(f"Waiting for {created.link}", err=True)
     _show_state(ctx, server.wait(created.id, timeout_seconds=wait_seconds), as_json)
 
 
@@ -194,7 +193,7 @@ def _show(created: "Created", as_json: bool) -> None:
     if as_json:
         terminal.show_json(dataclasses.asdict(created))
     else:
-        terminal.show(markup.escape(f"{created.name}: {created.link}"))
+        click.echo(f"{created.name}: {created.link}")
 
 
 def _show_state(ctx: click.Context, state: "RunState", as_json: bool) -> None:
@@ -203,5 +202,5 @@ def _show_state(ctx: click.Context, state: "RunState", as_json: bool) -> None:
     else:
         failed = f", failed: {', '.join(state.failed_tasks)}" if state.failed_tasks else ""
         message = f" ({state.message})" if state.message else ""
-        terminal.show(markup.escape(f"{state.state.lower()}{failed}{message}: {state.link}"))
+        click.echo(f"{state.state.lower()}{failed}{message}: {state.link}")
     ctx.exit(0 if state.state == "SUCCEEDED" else 1)

@@ -46,4 +46,4 @@ def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool
         terminal.show_json({"files": [str(path) for path in files]})
         return
     for path in files:
-        terminal.show_progress(f"Written: {path}")
+        click.echo(f"Written: {path}", err=True)

@@ -29,11 +29,6 @@ def figures_table(title: str, *headings: str) -> table.Table:
     return rows
 
 
-def show_progress(text: str) -> None:
-    """Writes a line about the progress of long work to standard error."""
-    Console(stderr=True, highlight=False).print(text)
-
-
 def working(text: str, *, file: TextIO | None = None) -> Status:
     """Shows a spinner on a terminal while the context lasts."""
     return Console(file=file, stderr=file is None).status(text)

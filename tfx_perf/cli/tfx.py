@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import click
 
-from tfx_perf.cli import terminal
 from tfx_perf.core import console, errors, storage
 
 _FAILED_RUN = "Error while running"
@@ -53,7 +52,7 @@ def command(*, install: bool, restore: bool, arguments: tuple[str, ...]) -> None
         if arguments or (install and restore):
             raise click.UsageError("Use --install or --restore alone.")
         written = write_script(repaired=install)
-        terminal.show(f"{written}: {'repaired' if install else 'TFX own'}")
+        click.echo(f"{written}: {'repaired' if install else 'TFX own'}")
         return
     main(list(arguments))
 
