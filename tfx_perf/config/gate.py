@@ -126,7 +126,7 @@ class GateSettings(Section):
         for key, rule in rules.items():
             if rule is not None:
                 rule.check_for(key)
-            elif not (_has_default(key) or metrics.is_unread(key)):
+            elif not (_default(key) or metrics.is_unread(key)):
                 raise SettingError(
                     f"a rule for {key!r}, which has no default one that null takes away", key
                 )
@@ -135,8 +135,8 @@ class GateSettings(Section):
     @pydantic.model_validator(mode="after")
     def _is_coherent(self) -> "GateSettings":
         for key, given in self.rules.items():
-            has_default = self.use_defaults and _has_default(key)
-            rule = given.beside(_default(key)) if given and has_default else given
+            default = _default(key) if self.use_defaults else None
+            rule = given.beside(default) if given and default else given
             if rule and rule.lacks:
                 raise SettingError(f"a rule for {key!r} with {rule.lacks}", "rules", key)
         if self.rules.get(_COST) and self.price_per_hour is None:
@@ -168,7 +168,7 @@ class GateSettings(Section):
         if self.use_defaults:
             rules |= DEFAULT_RULES
             keys = (metrics.EVALUATION_PREFIX + name for name in evaluation)
-            rules |= {key: DEFAULT_EVALUATION_RULE for key in keys if _has_default(key)}
+            rules |= {key: default for key in keys if (default := _default(key))}
             if self.price_per_hour is None:
                 del rules[_COST]
             leader = self.rules.get(PRIMARY)
@@ -184,12 +184,9 @@ class GateSettings(Section):
         return {key: rule for key, rule in rules.items() if rule is not None}
 
 
-def _default(key: str) -> Rule:
-    is_evaluation = metrics.is_evaluation(key)
-    return DEFAULT_EVALUATION_RULE if is_evaluation else DEFAULT_RULES[key]
-
-
-def _has_default(key: str) -> bool:
-    if metrics.is_evaluation(key):
-        return metrics.lookup(key).direction is not metrics.Direction.NONE
-    return key in DEFAULT_RULES
+def _default(key: str) -> Rule | None:
+    """Returns the default rule for a metric, if it has one."""
+    if not metrics.is_evaluation(key):
+        return DEFAULT_RULES.get(key)
+    has_direction = metrics.lookup(key).direction is not metrics.Direction.NONE
+    return DEFAULT_EVALUATION_RULE if has_direction else None
