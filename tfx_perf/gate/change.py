@@ -214,7 +214,7 @@ class Change:
     def _judge(self, allowed: float, interval: float, *, level: float) -> tuple[Verdict, str]:
         shown = functools.partial(formatting.format_value, self.key)
         name = "last blessed run's" if self.is_exact else "baseline"
-        comparison = f"{shown(self.value)} is {self._against(f'the {name}', shown(self.baseline))}"
+        comparison = compared(self.key, self.value, f"the {name}", self.baseline)
         is_worse = self.worse > self.rule.smallest_change * self.scale
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the tolerance allows" if self.is_exact else "tolerance and noise allow"
@@ -277,23 +277,27 @@ class Change:
     def _relative_prior(self) -> float:
         return self.rule.expected_std or noise.prior(self.key)
 
-    def _against(self, name: str, shown: str) -> str:
-        difference = self.value - self.baseline
-        change = difference / abs(self.baseline) if self.baseline else 0.0
-        if abs(change) < _ROUNDING:  # equal, or no ratio to a baseline of zero
-            return f"worse than {name} {shown}" if self.worse and not change else f"equal to {name}"
-        if abs(change) < 0.0005:  # 0.0%
-            return f"within 0.1% of {name} {shown}"
-        if change > 1 and self.baseline > 0:  # percentages are hard to read then
-            return f"{1 + change:.1f} times {name} {shown}"
-        return f"{abs(change):.1%} {'above' if change > 0 else 'below'} {name} {shown}"
-
     def _percent(self, difference: float) -> str:
         relative = self._relative(difference)
         return "any amount" if relative is None else f"{relative:.1%}"
 
     def _relative(self, difference: float) -> float | None:
         return difference / self.scale if self.scale else None
+
+
+def compared(key: str, value: float, name: str, reference: float) -> str:
+    """Returns e.g. `3.21 ms is 5.0% above the baseline 3.06 ms`, with `name` "the baseline"."""
+    shown, there = (formatting.format_value(key, figure) for figure in (value, reference))
+    change = (value - reference) / abs(reference) if reference else 0.0
+    if not change and value != reference:  # no ratio to zero
+        return f"{shown} is worse than {name} {there}"
+    if abs(change) < _ROUNDING:
+        return f"{shown} is equal to {name}"
+    if abs(change) < 0.0005:  # 0.0%
+        return f"{shown} is within 0.1% of {name} {there}"
+    if change > 1 and reference > 0:  # percentages are hard to read then
+        return f"{shown} is {1 + change:.1f} times {name} {there}"
+    return f"{shown} is {abs(change):.1%} {'above' if change > 0 else 'below'} {name} {there}"
 
 
 def beside_step_time(

@@ -16,7 +16,7 @@ from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import noise
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case, since_decision
-from tfx_perf.gate.change import Change
+from tfx_perf.gate.change import Change, compared
 from tfx_perf.gate.decision import RuleResult, Verdict
 from tfx_perf.gate.run import Run
 
@@ -143,6 +143,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
     if sign * value <= sign * bound:
         return None
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
+    comparison = compared(key, value, "the last blessed runs'", before)
     # If none is comparable, the headline says what differs.
     told = _changed(last, candidate) if case.comparable else ""
     at_most = formatting.format_value(key, level)
@@ -152,9 +153,9 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
         kind="change",
         verdict=Verdict.INCOMPARABLE,
         reason=(
-            f"{_against(key, value, before)}, and the differences{told} {explain}; it is worse by "
-            f"more than twice the max_regression of {rule.largest_change:.0%}. If the change is "
-            "intended, `tfx-perf bless` accepts it."
+            f"{comparison}, and the differences{told} {explain}; it is worse by more than twice "
+            f"the max_regression of {rule.largest_change:.0%}. If the change is intended, "
+            "`tfx-perf bless` accepts it."
         ),
         value=value,
         baseline=before,
@@ -205,13 +206,3 @@ def _changed(last: Run, candidate: Run) -> str:
     if before != now:
         changes["trained steps"] = before, now
     return f" ({run_lib.differences_in_words(changes)})" if changes else ""
-
-
-def _against(key: str, value: float, before: float) -> str:
-    now, then = (formatting.format_value(key, figure) for figure in (value, before))
-    if before > 0 and value / before >= 2:  # percentages are hard to read then
-        return f"{now} is {value / before:.1f} times the last blessed runs' {then}"
-    if before > 0:
-        side = "above" if value > before else "below"
-        return f"{now} is {abs(value / before - 1):.1%} {side} the last blessed runs' {then}"
-    return f"{now} follows the last blessed runs' {then}"
