@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import markdown
 import numpy as np
 
-from tfx_perf.core import cache_key, formatting, metrics
+from tfx_perf.core import formatting, metrics
 from tfx_perf.gate import baseline
 from tfx_perf.gate.decision import GateRecord, RuleResult, Verdict, remedies
 from tfx_perf.report import page, plots, step_parts
@@ -216,7 +216,7 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
         report.add_table(
             "Environment",
             columns=["property", "this run"],
-            rows=[[field, values.get(field, cache_key.ABSENT)] for field in sorted(values)],
+            rows=sorted(values.items()),
             note=agreement,
         )
 
