@@ -146,7 +146,7 @@ def strategy(
     `distribution.strategy: auto` compares one device with all of this machine's devices in one
     process. If training on several fails, one device trains.
     """
-    if not job.settings.distribution.is_open:
+    if job.settings.distribution.strategy != "auto":
         return None
     choice = known.choice
     before = earlier.strategy or (None if choice is None else choice.strategy)

@@ -52,12 +52,6 @@ class ClusterJob(Section):
     timeout_seconds: PositiveInt = 86_400
 
     @property
-    def servers(self) -> ParameterServers | None:
-        """The parameter servers and workers of the coordinator; None if all workers train."""
-        count = self.parameter_server_count
-        return ParameterServers(self.worker_count, count) if count else None
-
-    @property
     def container(self) -> dict[str, Any]:
         """The template's entry for the container that trains."""
         spec: Any = self.pod_template.get("spec", {})
@@ -268,20 +262,13 @@ class DistributionSettings(Section):
     @property
     def servers(self) -> ParameterServers | None:
         """The parameter servers and workers of the coordinator; None if all workers train."""
-        if self.job:
-            return self.job.servers
-        count = self.parameter_servers
+        count = self.job.parameter_server_count if self.job else self.parameter_servers
         return ParameterServers(self.worker_count, count) if count else None
 
     @property
     def delegates_training(self) -> bool:
         """Whether other processes train instead of OptimizedTrainer."""
         return self.workers is not None or self.job is not None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether measurements decide which devices train."""
-        return self.strategy == "auto"
 
 
 def _check_workers(worker_count: int, server_count: int | None) -> None:

@@ -64,8 +64,8 @@ def _tf_job_spec(
             "template": _merged(replica, job.pod_template),
         }
 
-    servers = job.servers
-    if servers is None:
+    server_count = job.parameter_server_count
+    if server_count is None:
         # Otherwise the others are killed when the first one ends. No worker can restart alone.
         policy = {"successPolicy": "AllWorkers"}
         specs = {"Worker": replicas(job.worker_count, "Never")}
@@ -77,7 +77,7 @@ def _tf_job_spec(
             "Worker": replicas(
                 job.worker_count, "ExitCode" if settings.restarts else "Never", only_serves=True
             ),
-            "PS": replicas(servers.server_count, "Never", only_serves=True),
+            "PS": replicas(server_count, "Never", only_serves=True),
         }
     return {
         "runPolicy": {
