@@ -48,10 +48,7 @@ def available_memory_bytes() -> int:
 
 def boot_id() -> str:
     """Returns a machine's name until it restarts, the same in all containers; empty off Linux."""
-    try:
-        return _BOOT_ID.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+    return _text(_BOOT_ID) or ""
 
 
 def anonymous_memory_bytes() -> int:
@@ -81,10 +78,8 @@ def reset_resident_peak() -> None:
 
 def resident_peak_bytes() -> int | None:
     """Returns the peak of the resident set since `reset_resident_peak`, None if not on Linux."""
-    with contextlib.suppress(OSError, AttributeError):
-        match = _PEAK_RESIDENT.search(_STATUS.read_text())
-        return int(match[1]) * 1024 if match else None  # written in KiB
-    return None
+    match = _PEAK_RESIDENT.search(_text(_STATUS) or "")
+    return int(match[1]) * 1024 if match else None  # written in KiB
 
 
 def return_freed_memory() -> None:
@@ -122,10 +117,7 @@ def may_have_accelerators() -> bool:
 
 
 def _cpu_info() -> dict[str, str]:
-    try:
-        first = _CPU_INFO.read_text(encoding="utf-8").split("\n\n", 1)[0]
-    except OSError:
-        return {}
+    first = (_text(_CPU_INFO) or "").split("\n\n", 1)[0]
     pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
     return {key.strip(): value.strip() for key, value in pairs}
 
