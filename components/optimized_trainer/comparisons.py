@@ -199,7 +199,7 @@ def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyCho
         return _unmeasured(f"{count} devices could not be tried: {cause}", seconds=seconds)
     speedup = together.speedup_over(alone)
     difference = together.loss_difference(alone, tolerance=settings.loss_tolerance)
-    is_faster = speedup.surely_above(1 + settings.margin)
+    is_faster = speedup.low > 1 + settings.margin
     shown = speedup.inverse() if speedup.value < formatting.SLOW else speedup
     reason = (
         f"a step on {count} devices is {formatting.compared_speed(speedup.value)} on one "

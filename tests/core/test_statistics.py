@@ -90,14 +90,6 @@ def test_an_interval_is_shown_short():
     assert str(statistics.Interval(value=1.23456, low=1.0, high=2.0)) == "1.235 [1, 2]"
 
 
-def test_an_interval_is_surely_above_or_below_what_is_outside_of_it():
-    interval = statistics.Interval(value=1.2, low=1.1, high=1.3)
-    assert interval.surely_above(1.05) and not interval.surely_above(1.1)
-    assert interval.surely_below(1.35) and not interval.surely_below(1.3)
-    unknown = statistics.Interval(value=1.2, low=float("nan"), high=float("nan"))
-    assert not unknown.surely_above(1.0) and not unknown.surely_below(2.0)
-
-
 @pytest.mark.parametrize("hold", [1, 50])
 def test_the_errors_of_samples_in_a_row_are_those_that_they_have(hold):
     """Also if consecutive samples are disturbed."""

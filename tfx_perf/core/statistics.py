@@ -45,14 +45,6 @@ class Interval(records.Record):
     high: float
     sample_count: int | None = None
 
-    def surely_above(self, value: float) -> bool:
-        """Whether the whole interval is above a value, as a decision requires."""
-        return self.low > value
-
-    def surely_below(self, value: float) -> bool:
-        """Whether the whole interval is below a value."""
-        return self.high < value
-
     def scaled(self, factor: float) -> "Interval":
         """Returns the interval times `factor`, above 0, for another unit."""
         ends = {name: factor * getattr(self, name) for name in ("value", "low", "high")}

@@ -56,7 +56,7 @@ def is_decided(samples: measure.Samples) -> bool:
     highest_other = max(ratio.high for name, ratio in by_name.items() if name != best)
     if len(samples[best]) < measure.MIN_ROUNDS:
         return best != DEFAULT and by_name[best].low > measure.BEYOND_DOUBT * highest_other
-    return by_name[best].surely_above(highest_other)
+    return by_name[best].low > highest_other
 
 
 def takes_less_cpu(samples: measure.Samples, name: str) -> bool:
@@ -67,11 +67,7 @@ def takes_less_cpu(samples: measure.Samples, name: str) -> bool:
 
 def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> CandidateOutcome | None:
     """Returns the fastest (ties: least CPU time); None if none surely beats the default."""
-    faster = [
-        (item.ratio, item)
-        for item in outcomes
-        if item.ratio and item.ratio.surely_above(1 + margin)
-    ]
+    faster = [(item.ratio, item) for item in outcomes if item.ratio and item.ratio.low > 1 + margin]
     if not faster:
         return None
     fastest, _ = max(faster, key=lambda pair: pair[0].value)
@@ -144,10 +140,10 @@ def verdict(final: Confirmation, *, margin: float) -> Choice:
     figures = (
         f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} ({final.ratio.spread})"
     )
-    is_beyond_doubt = final.rounds > 1 and final.ratio.surely_above(measure.BEYOND_DOUBT)
+    is_beyond_doubt = final.rounds > 1 and final.ratio.low > measure.BEYOND_DOUBT
     if final.rounds < measure.MIN_ROUNDS and not is_beyond_doubt:
         return too_few_rounds(final)
-    if final.ratio.surely_above(1 + margin):
+    if final.ratio.low > 1 + margin:
         return Choice(final.candidate, f"{final.candidate} is {figures}.", final)
     reason = (
         f"{final.candidate} was {figures}: not surely {margin:.0%} faster, so the "
@@ -182,7 +178,7 @@ def judged(
             return f"{chosen} is faster"
         if not outcome.ratio:
             return "not measured: time ran out"
-        if not outcome.ratio.surely_above(1 + margin):
+        if not outcome.ratio.low > 1 + margin:
             return "not faster than the default beyond the margin"
         if chosen == DEFAULT:
             return "faster alone, but not proven in the last comparison"

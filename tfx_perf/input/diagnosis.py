@@ -214,4 +214,4 @@ def _bound(rates: Mapping[str, Sequence[float]]) -> Bound:
     if headroom.low <= _FED_RATIO:
         return "unknown"
     supply = statistics.ratio_interval(rates[_PIPELINE], rates[_TRAIN])
-    return "input" if supply.surely_below(1) else "contention"
+    return "input" if supply.high < 1 else "contention"

@@ -160,8 +160,8 @@ class Contest:
                 each
                 for each in self.others
                 if self.is_never_slower(each.plan) is is_never_slower
-                and each.speedup_over(self.reference).surely_above(least)
-                and (winner is None or each.speedup_over(winner).surely_above(more))
+                and each.speedup_over(self.reference).low > least
+                and (winner is None or each.speedup_over(winner).low > more)
             ]
             winner = min(surely, key=lambda each: each.seconds, default=winner)
         return winner
