@@ -73,7 +73,7 @@ class Case:
     def having(self, key: str) -> Sequence[Run]:
         """Returns the blessed runs of the node that have the figure for their whole training."""
         return [
-            run for run in self.known if run.figure(key) is not None and not is_of_a_part(key, run)
+            run for run in self.known if run.figure(key) is not None and not is_partial(key, run)
         ]
 
     def is_of_other_trainings(self, key: str) -> bool:
@@ -91,10 +91,10 @@ class Case:
         on batches of one size, and the same loss function. A metric of whole trainings: none if the
         candidate's covers only a part.
         """
-        if is_of_a_part(key, self.candidate):
+        if is_partial(key, self.candidate):
             return ()
         if noise.kind(key) is not noise.Kind.QUALITY:
-            return [run for run in self.comparable if not is_of_a_part(key, run)]
+            return [run for run in self.comparable if not is_partial(key, run)]
         if metrics.lookup(key).unit != "loss":
             return self.known
         return [run for run in self.known if _trains_alike(run, self.candidate)]
@@ -150,7 +150,7 @@ def _at_one_level(by_metric: Mapping[str, Change]) -> dict[str, Change]:
     return {**by_metric, **shared}
 
 
-def is_of_a_part(key: str, run: Run) -> bool:
+def is_partial(key: str, run: Run) -> bool:
     """Whether a figure covers only the last process of an interrupted training."""
     return run.is_resumed and key in metrics.OF_ONE_PROCESS
 

@@ -303,16 +303,16 @@ def compared(key: str, value: float, name: str, reference: float) -> str:
 def beside_step_time(
     outcome: RuleResult, by_metric: Mapping[str, Change], *, leader: RuleResult | None
 ) -> RuleResult:
-    """Returns the outcome, changed if the step time, with the answer `leader`, explains it."""
+    """Returns the outcome; changes it if the step time, whose outcome is `leader`, explains it."""
     if outcome.metric in by_metric:
-        outcome = _left_to_the_median(outcome, by_metric[outcome.metric], leader=leader)
-    return _of_shorter_steps(outcome, by_metric)
+        outcome = _skip_uncertain_mean(outcome, by_metric[outcome.metric], leader=leader)
+    return _pass_share_of_shorter_step(outcome, by_metric)
 
 
-def _left_to_the_median(
+def _skip_uncertain_mean(
     outcome: RuleResult, change: Change, *, leader: RuleResult | None
 ) -> RuleResult:
-    """Returns the outcome, as not checked if only the shortness of the training leaves it open.
+    """Returns the outcome; skips it if only the shortness of the training leaves it open.
 
     In a training of a tenth of a second, one stall of the machine halves the mean rate, and with it
     MFU and cost, so that healthy runs would always be refused. The median of the same steps does
@@ -332,8 +332,8 @@ def _left_to_the_median(
     return outcome.model_copy(update={"verdict": Verdict.SKIPPED, "reason": reason})
 
 
-def _of_shorter_steps(outcome: RuleResult, by_metric: Mapping[str, Change]) -> RuleResult:
-    """Returns the outcome, passed where a share rose only because the steps are shorter."""
+def _pass_share_of_shorter_step(outcome: RuleResult, by_metric: Mapping[str, Change]) -> RuleResult:
+    """Returns the outcome; a share that rose only because steps are shorter passes."""
     step = by_metric.get(PRIMARY)
     if outcome.metric not in metrics.SHARES_OF_A_STEP or outcome.value is None or step is None:
         return outcome

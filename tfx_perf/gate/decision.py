@@ -32,10 +32,10 @@ class Verdict(str, enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Verdict | None":
-        return _OF_EARLIER_VERSIONS.get(value)
+        return _EARLIER_NAMES.get(value)
 
 
-_OF_EARLIER_VERSIONS: dict[object, Verdict] = {
+_EARLIER_NAMES: dict[object, Verdict] = {
     "not compared": Verdict.NO_BASELINE,
     "not comparable": Verdict.INCOMPARABLE,
     "not checked": Verdict.SKIPPED,

@@ -145,7 +145,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
     comparison = compared(key, value, "the last blessed runs'", before)
     # If none is comparable, the headline says what differs.
-    told = _changed(last, candidate) if case.comparable else ""
+    changed = _changed(last, candidate) if case.comparable else ""
     at_most = formatting.format_value(key, level)
     explain = f"explain at most {at_most}" if sign * level > sign * before else "do not explain it"
     return RuleResult(
@@ -153,7 +153,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
         kind="change",
         verdict=Verdict.INCOMPARABLE,
         reason=(
-            f"{comparison}, and the differences{told} {explain}; it is worse by more than twice "
+            f"{comparison}, and the differences{changed} {explain}; it is worse by more than twice "
             f"the max_regression of {rule.largest_change:.0%}. If the change is intended, "
             "`tfx-perf bless` accepts it."
         ),

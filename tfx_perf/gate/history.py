@@ -54,8 +54,8 @@ def read(
     if is_metadata(source):
         runs = recorded_runs.read_runs(source, pipeline=pipeline, limit=limit)
         known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
-        return [_decided(_completed(run), known[run.pipeline]) for run in runs]
-    on_record = [read_artifact(source)] if _is_artifact(source) else _of_ledger(read_ledger(source))
+        return [_with_decision(_with_files(run), known[run.pipeline]) for run in runs]
+    on_record = [read_artifact(source)] if _is_artifact(source) else _runs_of(read_ledger(source))
     return [run for run in on_record if pipeline is None or run.pipeline in ("", pipeline)][:limit]
 
 
@@ -90,7 +90,7 @@ def read_artifact(path: str) -> RecordedRun:
         file = max(files, key=storage.modified_time, default=file / _ARTIFACTS[0])
     if _schema(file) != TrainingRecord.SCHEMA:
         decision = GateRecord.read(file)
-        run = _of_ledger(Ledger(entries=(decision.candidate,)))[0]
+        run = _runs_of(Ledger(entries=(decision.candidate,)))[0]
         beside = file.with_name(training_record.FILE_NAME)  # of a script
         return dataclasses.replace(
             run,
@@ -207,7 +207,7 @@ def _decisions(source: str, pipeline: str) -> Ledger:
         return Ledger()
 
 
-def _completed(run: RecordedRun) -> RecordedRun:
+def _with_files(run: RecordedRun) -> RecordedRun:
     """Adds the figures and environment from the artifacts' files, as far as they can be read."""
     figures = dict(run.metrics)
     environment: dict[str, str] = {}
@@ -223,7 +223,7 @@ def _completed(run: RecordedRun) -> RecordedRun:
     return dataclasses.replace(run, metrics=figures, environment=environment)
 
 
-def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
+def _with_decision(run: RecordedRun, ledger: Ledger) -> RecordedRun:
     act = next((act for act in reversed(ledger.acts) if act.is_about(run.key)), None)
     if act is None:
         return run
@@ -235,7 +235,7 @@ def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
     )
 
 
-def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
+def _runs_of(ledger: Ledger) -> list[RecordedRun]:
     runs: Iterable[RecordedRun] = (
         RecordedRun(
             run_id=entry.run_id,
@@ -252,7 +252,7 @@ def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
         for place, entry in enumerate(ledger.runs)
     )
     newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
-    return [_decided(run, ledger) for run in newest_first]
+    return [_with_decision(run, ledger) for run in newest_first]
 
 
 def _schema(path: upath.UPath) -> str | None:

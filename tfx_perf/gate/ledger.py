@@ -140,7 +140,7 @@ class Ledger(records.Record):
 
     def without(self, run: Run) -> "Ledger":
         """Returns a ledger without the entries of a run's training, for judging it."""
-        others = tuple(entry for entry in self.entries if not entry.is_training_of(run))
+        others = tuple(entry for entry in self.entries if not entry.shares_training_with(run))
         return self.model_copy(update={"entries": others})
 
     def beyond(self, known: "Ledger") -> "Ledger":
@@ -164,7 +164,7 @@ class Ledger(records.Record):
         return tuple(
             entry
             for entry in self.entries
-            if entry.is_of_node_of(candidate) and not entry.impossible
+            if entry.shares_node_with(candidate) and not entry.impossible
         )
 
     def comparable(self, candidate: Run) -> tuple[Run, ...]:

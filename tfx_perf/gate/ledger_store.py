@@ -90,7 +90,7 @@ class LedgerFolder:
         files = self._files()
         counting = Ledger().merge(*files.values()).last(keep, pinned=pinned)
         for path, part in files.items():
-            is_own = all(one.is_of_node_of(run) for one in part.runs)
+            is_own = all(one.shares_node_with(run) for one in part.runs)
             if is_own and not part.acts and not any(map(counting.holds, part.runs)):
                 with self._access("written"), contextlib.suppress(FileNotFoundError):
                     self._store.rm_file(path)  # unless another writer was quicker

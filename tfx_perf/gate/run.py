@@ -83,12 +83,12 @@ class Run(records.Record):
 
     @pydantic.field_validator("figures", mode="before")
     @classmethod
-    def _under_their_names(cls, figures: Any) -> Any:
+    def _rename_figures(cls, figures: Any) -> Any:
         return metrics.under_new_names(figures) if isinstance(figures, Mapping) else figures
 
     @pydantic.field_validator("environment")
     @classmethod
-    def _completed(cls, environment: dict[str, str]) -> dict[str, str]:
+    def _complete(cls, environment: dict[str, str]) -> dict[str, str]:
         return completed(environment)
 
     @classmethod
@@ -165,16 +165,16 @@ class Run(records.Record):
         """The identifier of the run among those of all pipelines."""
         return self.pipeline, self.node, self.run_id
 
-    def is_of_node_of(self, other: "Run") -> bool:
+    def shares_node_with(self, other: "Run") -> bool:
         """Whether both are of one node of one pipeline, as far as is known."""
         if "" in (self.pipeline, other.pipeline):
             return True
         return (self.pipeline, self.node) == (other.pipeline, other.node)
 
-    def is_training_of(self, other: "Run") -> bool:
+    def shares_training_with(self, other: "Run") -> bool:
         """Whether both are the same run, or judge the same training at one gate."""
         is_cached = self.artifact is not None and self.artifact == other.artifact
-        return self.key == other.key or (is_cached and self.is_of_node_of(other))
+        return self.key == other.key or (is_cached and self.shares_node_with(other))
 
     def figure(self, key: str) -> float | None:
         """Returns a figure by its key in `metrics.lookup`, None if the run does not have it."""

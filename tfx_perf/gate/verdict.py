@@ -188,7 +188,7 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
 def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
     """Returns why a figure was not compared, or the verdict on one that is far worse anyway."""
     verdict, reason = Verdict.NO_BASELINE, "No blessed run has this figure yet."
-    if baseline.is_of_a_part(key, case.candidate):
+    if baseline.is_partial(key, case.candidate):
         verdict = Verdict.SKIPPED
         reason = "The training was interrupted; only the part after that is known."
     elif far_worse := drift.far_worse(key, rule, case):

@@ -152,7 +152,7 @@ def _add_trend(report: page.Report, outcome: RuleResult, record: GateRecord) -> 
                 figure
                 for run in record.baseline_runs
                 if (figure := run.figure(outcome.metric)) is not None
-                and not baseline.is_of_a_part(outcome.metric, run)
+                and not baseline.is_partial(outcome.metric, run)
             ],
             value,
             key=outcome.metric,
