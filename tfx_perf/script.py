@@ -105,9 +105,9 @@ def optimized(
         training.record = _OUTER_SESSIONS[-1].record
         return
     settings = _settings(settings)
-    folder = _local(folder)
+    folder = _absolute_folder(folder)
     with _output(settings, folder=folder, name=name) as output:
-        session, figures = _begun(settings, folder=folder, output=output)
+        session, figures = _new_session(settings, folder=folder, output=output)
         exit_of_code: SystemExit | None = None
         try:
             with interception.intercepting_fit(session.fit), evaluation.as_one_device():
@@ -126,7 +126,7 @@ def optimized(
             raise exit_of_code
 
 
-def _begun(
+def _new_session(
     settings: config.PerfConfig, *, folder: str | None, output: "_Output"
 ) -> tuple[TrainingSession, Callable[[], TrainingRecord | None]]:
     """Returns a block's session, and a function for its record once the block has ended."""
@@ -210,7 +210,7 @@ def measured(
         RefusalError: see `optimized`.
     """
     settings = _settings(settings)
-    folder = _local(folder)
+    folder = _absolute_folder(folder)
     with contextlib.ExitStack() as until:
         output = None
         if not _OUTER_SESSIONS:
@@ -311,7 +311,7 @@ class _Output:
             _say(message)
             return None
         page = self._report_on(training)
-        _say(page.verdict, *_place(self._written_training(training, page)))
+        _say(page.verdict, *_report_line(self._write_training(training, page)))
         try:
             return self._judge(training) if gate.baseline_uri else None
         except errors.UserError as error:  # new since the block began; the model is not saved yet
@@ -324,7 +324,7 @@ class _Output:
         """Writes the figures from before an error in the user's code, and prints a line on them."""
         if not workers.this().is_chief:
             return
-        report = self._written_training(training, self._report_on(training))
+        report = self._write_training(training, self._report_on(training))
         outcome = "run.record, of `optimized(…) as run`, has its figures"
         if report is not None:
             outcome = f"its figures and its plan are kept. Report: {report}"
@@ -335,13 +335,13 @@ class _Output:
         runs_are_planned = self.settings.schedule.expected_runs is not None
         return training_report.report_on(training, title=_TITLE, runs_are_planned=runs_are_planned)
 
-    def _written_training(
+    def _write_training(
         self, training: TrainingRecord, page: report_page.Report
     ) -> pathlib.Path | None:
-        is_written = self._written(training_record.FILE_NAME, training)
-        return self._written(report_page.FILE_NAME, page) if is_written else None
+        is_written = self._write(training_record.FILE_NAME, training)
+        return self._write(report_page.FILE_NAME, page) if is_written else None
 
-    def _written(
+    def _write(
         self, file_name: str, content: records.Record | report_page.Report
     ) -> pathlib.Path | None:
         """Writes and returns a file; None if that fails, since the model is not saved yet."""
@@ -369,21 +369,21 @@ class _Output:
             is_of_script=True,
         )
         decision = verdict.evaluate(run, ledger=known, settings=settings)
-        self._written(gate_record.FILE_NAME, decision)
+        self._write(gate_record.FILE_NAME, decision)
         page = gate_report.report_on(decision)
-        report = self._written(GATE_REPORT_FILE, page)
+        report = self._write(GATE_REPORT_FILE, page)
         evaluation = (self.folder or pathlib.Path()) / gate_record.FILE_NAME  # needs a folder
         uri = shlex.quote(str(settings.baseline_uri))
         which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
         details = [*messages.lines(decision, run_to_bless=which)][1:]
         ledger_store.extended(known, decision, settings=settings)
-        _say(page.verdict, *details, *_place(report))
+        _say(page.verdict, *details, *_report_line(report))
         if settings.fail_pipeline and not decision.blessed:
             raise errors.RefusalError(decision.headline)
         return decision
 
 
-def _place(report: pathlib.Path | None) -> list[str]:
+def _report_line(report: pathlib.Path | None) -> list[str]:
     return [] if report is None else [f"  report: {report}"]
 
 
@@ -428,7 +428,7 @@ def _output(
                 place.rmdir()
 
 
-def _local(folder: str | pathlib.Path | None) -> str | None:
+def _absolute_folder(folder: str | pathlib.Path | None) -> str | None:
     """Returns an absolute path: the user's code may change the working folder."""
     if folder is None:
         return None

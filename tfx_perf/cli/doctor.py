@@ -126,7 +126,7 @@ def software() -> Iterator[Finding]:
     packages: tuple[str, ...] = _PACKAGES
     if line:
         commands = " or ".join(f"`{command}`" for command in versions.install_commands(python))
-        remark = f"{commands} installs it in a clone{_of_a_wheel()}"
+        remark = f"{commands} installs it in a clone{_wheel_hint()}"
         if versions.has_tfx():
             packages += _TFX_PACKAGES
             yield Finding("supported line", line.name, remark=remark, required=True)
@@ -143,7 +143,7 @@ def software() -> Iterator[Finding]:
                       "" if version else "see supported line", required=True)  # fmt: skip
 
 
-def _of_a_wheel() -> str:
+def _wheel_hint() -> str:
     """Returns how to adapt the commands to an installed wheel; empty if a clone is installed."""
     shared = pathlib.Path(sysconfig.get_path("data"), "share", "tfx-perf")
     if not shared.is_dir():

@@ -38,7 +38,7 @@ class Section(pydantic.BaseModel):
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
-    def _without_keys(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+    def _empty_mapping(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         default = cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
         return {} if value is None and isinstance(default, Mapping) else value
 
@@ -119,13 +119,13 @@ LocalPath = Annotated[PathText, pydantic.AfterValidator(os.path.expanduser)]
 Several = Annotated[tuple[ItemT, ...], pydantic.Field(strict=False)]
 
 
-def _no_truth_value(value: Any) -> Any:
+def _refuse_bool(value: Any) -> Any:
     if isinstance(value, bool):  # pydantic would read it as one second or none
         raise pydantic_core.PydanticKnownError("time_delta_type")
     return value
 
 
-def _no_number(value: Any) -> Any:
+def _refuse_number(value: Any) -> Any:
     if isinstance(value, (int, float)):  # pydantic would read it as seconds since 1970
         raise pydantic_core.PydanticKnownError("datetime_type")
     return value
@@ -135,11 +135,11 @@ def _no_number(value: Any) -> Any:
 Duration = Annotated[
     datetime.timedelta,
     pydantic.Field(gt=datetime.timedelta(0), strict=False),
-    pydantic.BeforeValidator(_no_truth_value),
+    pydantic.BeforeValidator(_refuse_bool),
 ]
 # In YAML a date, or ISO 8601.
 Time = Annotated[
-    datetime.datetime, pydantic.Field(strict=False), pydantic.BeforeValidator(_no_number)
+    datetime.datetime, pydantic.Field(strict=False), pydantic.BeforeValidator(_refuse_number)
 ]
 
 

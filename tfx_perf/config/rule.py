@@ -69,7 +69,7 @@ class Rule(Section):
         return self
 
     @pydantic.model_serializer(mode="wrap")
-    def _as_it_was_said(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _only_given_fields(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Fields that were not given come from the default rule, also after a round trip as JSON.
         return {key: value for key, value in handler(self).items() if key in self.model_fields_set}
 

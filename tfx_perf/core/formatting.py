@@ -37,12 +37,12 @@ def together(*, worker_count: int, replica_count: int, server_count: int) -> str
 
     Replicas are the copies of the model in all workers; they are named if they outnumber workers.
     """
-    told = [
+    groups = [
         (worker_count, "worker", worker_count > 1 or server_count),
         (server_count, "parameter server", server_count),
         (replica_count, "replica", replica_count > worker_count),
     ]
-    counts = [counted(count, thing) for count, thing, is_told in told if is_told]
+    counts = [counted(count, thing) for count, thing, is_named in groups if is_named]
     return " and ".join(counts) or counted(replica_count, "replica")
 
 

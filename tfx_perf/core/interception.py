@@ -183,7 +183,8 @@ def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
 def _interceptor_of(thread: int) -> _Interceptor | None:
     """Returns the interceptor for a thread's calls; None if all were closed meanwhile."""
     opened = list(_OPEN)
-    return next(iter([each for each in opened if each.thread == thread][-1:] or opened[-1:]), None)
+    innermost = [each for each in opened if each.thread == thread] or opened
+    return innermost[-1] if innermost else None
 
 
 def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
@@ -215,11 +216,11 @@ _captures = 0
 def _quiet_if_abandoned(original: Callable[[Any], None]) -> Callable[[Any], None]:
     """Returns a hook that ignores AbandonedError; Python's own ignores only SystemExit itself."""
 
-    def told(arguments: Any) -> None:
+    def hook(arguments: Any) -> None:
         if not issubclass(arguments.exc_type, AbandonedError):
             original(arguments)
 
-    return told
+    return hook
 
 
 def is_capturing() -> bool:

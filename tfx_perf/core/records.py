@@ -34,7 +34,7 @@ class Record(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _of_earlier_versions(cls, values: Any) -> Any:
+    def _rename_earlier_fields(cls, values: Any) -> Any:
         if not isinstance(values, dict) or not (cls.REMOVED | cls.RENAMED.keys()) & values.keys():
             return values
         return {

@@ -52,7 +52,7 @@ _NOT_CODE_PREFIXES = ("_abc_", "__static", "__firstline")
 # Attributes that training changes, or that Keras numbers.
 _PASSING = {"built", "history", "name", "_name", "stop_training"}
 # Limits: characters of a value shown to users, items of a sequence, and values in all.
-_SHORT, _LONG, _MOST_TOLD = 100, 32, 10_000
+_SHORT, _LONG, _MOST_VALUES = 100, 32, 10_000
 _NUMBER = re.compile(r"_\d+$")
 
 
@@ -111,10 +111,10 @@ class Describer:
         if self._place and name.rpartition(".")[2] in self._ignored:
             return "ignored"
         with self._looking_at(*self._place, name):
-            is_told = isinstance(value, (str, bytes, *_VALUES)) and not isinstance(value, bool)
-            if is_told and len(self.values) < _MOST_TOLD:
-                told = _NUMBER.sub("", value) if name == "name" else value
-                self.values.setdefault(".".join(self._place), repr(told)[:_SHORT])
+            is_shown = isinstance(value, (str, bytes, *_VALUES)) and not isinstance(value, bool)
+            if is_shown and len(self.values) < _MOST_VALUES:
+                shown = _NUMBER.sub("", value) if name == "name" else value
+                self.values.setdefault(".".join(self._place), repr(shown)[:_SHORT])
             return (description_of or self.of)(value)
 
     @contextlib.contextmanager

@@ -66,7 +66,7 @@ class AirflowHandler(CatchingHandler):
 
     def _settings(self) -> airflow.AirflowSettings:
         runner = self.arguments.get("runner")
-        given = _of_tfx(runner) if runner else self.arguments.get("settings")
+        given = _arguments_of(runner) if runner else self.arguments.get("settings")
         settings = airflow.AirflowSettings.of(given)
         if not settings.python_path:  # as if the file had been run as a script
             folder = str(pathlib.Path(self.flags_dict[labels.PIPELINE_DSL_PATH]).parent)
@@ -94,7 +94,7 @@ class AirflowHandler(CatchingHandler):
         return deployment.find_dags_folder(given) / pipeline_name
 
 
-def _of_tfx(runner: Any) -> dict[str, Any]:
+def _arguments_of(runner: Any) -> dict[str, Any]:
     given = dict(runner.config.airflow_dag_config)
     if "schedule_interval" in given:
         given["schedule"] = given.pop("schedule_interval")
