@@ -412,13 +412,8 @@ def _output(
         return
     place = pathlib.Path(folder)
     was_there = place.is_dir()
-    try:
+    with errors.writing_to("folder", place):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(
-            f"Expected a folder that can be made, for figures and reports: {error.strerror}. "
-            f"Received: folder={str(folder)!r}."
-        ) from error
     output = _Output(settings, name, place)
     try:
         yield output

@@ -13,7 +13,7 @@ _CALL = [sys.executable, "-c", "from tfx_perf.cli.main import main; main()", "de
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--output", "{file}/below"], "Expected a folder that can be written"),
+        (["--output", "{file}/below"], "Expected a file or folder that can be written"),
         (["--output", "{folder}", "--config", "{folder}/none.yaml"], "readable YAML file"),
         (["--output", "{folder}", "--config", "{wrong}"], "Received: training.trial_bugdet=3"),
         (["--output", "{folder}", "--batch-size", "0"], "--batch-size"),

@@ -1,5 +1,6 @@
 """`tfx-perf demo`: the whole pipeline on real data, beside TFX's Trainer, stock and hand-tuned."""
 
+import errno
 import json
 import os
 import pathlib
@@ -83,16 +84,10 @@ def command(
 
 
 def _writable(folder: pathlib.Path) -> pathlib.Path:
-    try:
+    with errors.writing_to("output", folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(
-            f"Expected a folder that can be written. Received: output={folder} ({error.strerror})."
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise errors.UserError(
-            f"Expected a folder that can be written. Received: output={folder}, which cannot be."
-        )
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return folder
 
 

@@ -95,13 +95,9 @@ def _key(name: str) -> str:
 def _write_page(runs: "Sequence[RecordedRun]", keys: Sequence[str], path: str) -> None:
     from tfx_perf.report import history as history_report
 
-    try:
+    with errors.writing_to("html", path):
         page = history_report.report_on(runs, keys, folder=pathlib.Path(path).parent)
         page.write(pathlib.Path(path))
-    except OSError as error:
-        raise errors.UserError(
-            f"Expected a file that can be written. Received: html={path} ({error.strerror})."
-        ) from error
 
 
 def _as_json(run: "RecordedRun", keys: Sequence[str]) -> dict[str, Any]:

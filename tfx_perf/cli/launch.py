@@ -135,15 +135,10 @@ def _never_silent() -> Iterator[console.StatusLines]:
 
 
 def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
-    try:
+    with errors.writing_to("log", folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             (folder / workers.log_file(name)).write_bytes(b"")
-    except OSError as error:
-        raise errors.UserError(
-            "Expected a folder that can be written to, for what libraries log. "
-            f"Received: log={folder} ({error.strerror})."
-        ) from error
 
 
 def _say(text: str) -> None:

@@ -284,14 +284,9 @@ def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]
         descriptor, name = tempfile.mkstemp(prefix="tfx-perf-", suffix=".log")
         return descriptor, pathlib.Path(name)
     path = pathlib.Path(log_path)
-    try:
+    with errors.writing_to("log", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666), path
-    except OSError as error:
-        raise errors.UserError(
-            "Expected a file that can be written for what libraries log. "
-            f"Received: log={path} ({error.strerror})."
-        ) from error
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """The exceptions that tfx-perf raises on purpose, and descriptions of any errors in one line."""
 
+import contextlib
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 # Beginnings of lines that Keras and TensorFlow put before the error; tracebacks are indented.
@@ -75,6 +76,18 @@ class StepCountError(RuntimeError):
 
 class RefusalError(RuntimeError):
     """The gate refused a run and is configured to fail the pipeline then."""
+
+
+@contextlib.contextmanager
+def writing_to(name: str, path: object) -> Iterator[None]:
+    """Raises a UserError for an OSError in the context; it calls the path `name`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            "Expected a file or folder that can be written. "
+            f"Received: {name}={path} ({error.strerror or error})."
+        ) from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -176,14 +176,9 @@ class LedgerArtifacts:
             )
         merged = _merged(latest).merge(ledger)
         folder = folders[-1] / f"acts-{cache_key.digest(merged.to_text().encode())}"
-        try:
+        with errors.writing_to("path", folder):
             storage.make_folder(folder)
             merged.write(folder / ledgers.FILE_NAME)
-        except OSError as error:
-            raise errors.UserError(
-                "Expected a folder that can be written. "
-                f"Received: path={folder} ({error.strerror or error})."
-            ) from error
         execution = mlmd.proto.Execution(
             type_id=store.put_execution_type(mlmd.proto.ExecutionType(name=EXECUTION_TYPE)),
             last_known_state=mlmd.proto.Execution.COMPLETE,
