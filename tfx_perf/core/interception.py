@@ -17,33 +17,20 @@ from typing import Any
 from tfx_perf.core import errors
 
 _KERAS_PACKAGES = ("keras", "tf_keras")
-# The arguments of `fit` that both Keras lines have, in their order, with their defaults.
-_SHARED = {
-    "x": None,
-    "y": None,
-    "batch_size": None,
-    "epochs": 1,
-    "verbose": "auto",
-    "callbacks": None,
-    "validation_split": 0.0,
-    "validation_data": None,
-    "shuffle": True,
-    "class_weight": None,
-    "sample_weight": None,
-    "initial_epoch": 0,
-    "steps_per_epoch": None,
-    "validation_steps": None,
-    "validation_batch_size": None,
-    "validation_freq": 1,
-}
-_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_KNOWN = inspect.Signature(
-    [
-        inspect.Parameter("self", _NAMED),
-        *(inspect.Parameter(name, _NAMED, default=value) for name, value in _SHARED.items()),
-        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-    ]
-)
+
+
+def _fit(  # noqa: PLR0917 (as in Keras)
+    self: Any, x: Any = None, y: Any = None, batch_size: Any = None, epochs: Any = 1,
+    verbose: Any = "auto", callbacks: Any = None, validation_split: Any = 0.0,
+    validation_data: Any = None, shuffle: Any = True, class_weight: Any = None,
+    sample_weight: Any = None, initial_epoch: Any = 0, steps_per_epoch: Any = None,
+    validation_steps: Any = None, validation_batch_size: Any = None, validation_freq: Any = 1,
+    **kwargs: Any,
+) -> None:  # fmt: skip
+    """Has the arguments of `fit` that both Keras lines have, in their order."""
+
+
+_KNOWN = inspect.signature(_fit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +190,8 @@ def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
 def _signature(original: Callable[..., Any]) -> inspect.Signature:
     """Returns the signature of `fit`, even if others replaced it by one without names."""
     signature = inspect.signature(original)
-    return signature if _SHARED.keys() <= signature.parameters.keys() else _KNOWN
+    named = _KNOWN.parameters.keys() - {"self", "kwargs"}
+    return signature if named <= signature.parameters.keys() else _KNOWN
 
 
 class AbandonedError(SystemExit):
