@@ -236,13 +236,13 @@ def _trials(settings: config.PerfConfig, *, log: pathlib.Path | None) -> Iterato
         yield
         return
     message = f"Trying faster ways to run this fit, for at most {seconds:g} s ..."
-    sign = threading.Timer(_SILENT_SECONDS, _say, [message])
-    sign.start()
+    timer = threading.Timer(_SILENT_SECONDS, _say, [message])
+    timer.start()
     try:
         with console.library_logs_to(log):  # but not in the training itself
             yield
     finally:
-        sign.cancel()
+        timer.cancel()
 
 
 def _keep_figures(

@@ -32,11 +32,11 @@ def device_kind(device: tf.config.PhysicalDevice) -> str:
 
 def describe() -> dict[str, str]:
     """Returns the parts of a run's environment that must agree for the gate to compare runs."""
-    devices = accelerators()
+    visible = accelerators()
     packages = versions.installed("keras", "tf-keras")
     return {
-        "device_kind": ", ".join(sorted({device_kind(device) for device in devices})),
-        "device_count": str(len(devices)),
+        "device_kind": ", ".join(sorted({device_kind(device) for device in visible})),
+        "device_count": str(len(visible)),
         "cpu_model": host.cpu_model(),
         "cpu_count": str(host.cpu_count()),
         "cpu_features": " ".join(host.cpu_features()),
