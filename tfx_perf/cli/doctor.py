@@ -56,11 +56,6 @@ class Finding:
     required: bool = False
 
     @property
-    def open(self) -> bool:
-        """Whether this leaves it unknown if tfx-perf can work."""
-        return self.required and self.status == "warn"
-
-    @property
     def fatal(self) -> bool:
         """Whether tfx-perf cannot work because of this."""
         return self.required and self.status in ("missing", "broken")
@@ -77,7 +72,7 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     with terminal.working("Loading TFX and TensorFlow"):
         findings = list(examine())
     fatal = [finding for finding in findings if finding.fatal]
-    unknown = [finding for finding in findings if finding.open]
+    unknown = [finding for finding in findings if finding.required and finding.status == "warn"]
     if as_json:
         terminal.show_json(
             {
