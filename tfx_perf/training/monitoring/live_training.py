@@ -24,8 +24,6 @@ from tfx_perf.training.tuning.choice import PlanChoice
 RECENT_CALLS = 200
 """How many of the last calls of the train function the figures of a step are taken from."""
 
-# Calls whose steps are added up at a time, so that ten million of them do not block Python.
-_PORTION_CALLS = 10_000
 # Most calls, the last ones, whose step times are read, so that even a rare look is quick.
 _TIMED_CALLS = 10_000
 
@@ -98,16 +96,15 @@ class LiveTraining:
         self._totals = totals
         self._waits = RecentWaits(calls=RECENT_CALLS)
         self._began = time.time()
-        self._lock = threading.Lock()
-        self._timer: StepTimer | None = None  # the one whose calls are counted here
-        self._calls = self._steps = 0
+        self._lock = threading.Lock()  # of `_waits`: several threads may serve scrapes
 
     def figures(self) -> dict[str, float | None]:
         """Returns the known metrics, keyed by the catalogue; None is unknown."""
-        steps = self.step_count
-        with self._lock:
-            timer = self._loop.timer
-            recent = self._recent(timer)
+        timer = self._loop.timer
+        recent = StepTimer()
+        if timer:
+            ended = timer.call_count
+            recent = timer.part(max(0, ended - RECENT_CALLS), ended)
         steady = recent.steady_seconds()
         mean = float(np.mean(steady)) if len(steady) else None
         peak_bytes, batch_size = memory.peak_memory_bytes(), self._batch_size
@@ -125,7 +122,7 @@ class LiveTraining:
             "global_batch_size": batch_size,
             "replica_count": self._counts["replica_count"],
             "worker_count": self._counts["worker_count"],
-            "train_step_count": steps,
+            "train_step_count": self.step_count,
             "oom_count": self._recovery.oom_count if self._recovery else 0,
         }
 
@@ -141,9 +138,9 @@ class LiveTraining:
 
     @property
     def step_count(self) -> int:
-        """Training steps run so far."""
-        with self._lock:
-            return self._count(self._loop.timer)
+        """Training steps run so far; a rollback starts a new count."""
+        timer = self._loop.timer
+        return timer.done_count if timer else 0
 
     @property
     def done_count(self) -> int:
@@ -183,22 +180,6 @@ class LiveTraining:
             "strategy": strategies.name(model.distribute_strategy),
             "keras": self._loop.keras_api.package,
         }
-
-    def _count(self, timer: StepTimer | None) -> int:
-        """Returns the steps run so far; reads only those since the previous call."""
-        if timer is not self._timer:  # a rollback starts a new timer
-            self._timer, self._calls, self._steps = timer, 0, 0
-        while timer and self._calls < (ended := timer.call_count):
-            portion = timer.part(self._calls, min(ended, self._calls + _PORTION_CALLS))
-            self._steps += portion.step_count
-            self._calls += portion.call_count
-        return self._steps
-
-    def _recent(self, timer: StepTimer | None) -> StepTimer:
-        if timer is None:
-            return StepTimer()
-        ended = timer.call_count
-        return timer.part(max(0, ended - RECENT_CALLS), ended)
 
     @functools.cached_property
     def _counts(self) -> dict[str, int]:
