@@ -244,18 +244,16 @@ class EquivalenceCheck:
         self,
         plan: TrainingPlan,
         *,
+        stop_when: Callable[[StepTimer], bool],
         restore: Callable[[], None] | None = None,
-        stop_when: Callable[[StepTimer], bool] | None = None,
     ) -> ShortTraining:
         """Trains a few steps, after `restore`, until `stop_when` is true for the chief."""
-        limit = self._budget.check_limit()
-        is_over = stop_when or (lambda timer: time.perf_counter() > limit)
         (restore or self._start.restore)()
         history, timer = self._loop.try_out(
             plan,
             self._data,
             step_count=self._step_count,
-            stop_when=lambda timer: self._sync.broadcast(is_over(timer)),
+            stop_when=lambda timer: self._sync.broadcast(stop_when(timer)),
         )
         own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
         step_seconds = self._sync.broadcast(own_seconds)
