@@ -19,7 +19,7 @@ from tests import processes
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
-from tfx_perf.distribute.parameter_server.fit import AsynchronousFit, FitData
+from tfx_perf.distribute.parameter_server.fit import AsynchronousFit, epoch_length, served
 from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 
@@ -162,8 +162,8 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-def of(**arguments):
-    return FitData.of({**ARGUMENTS, **arguments})
+def length(**arguments):
+    return epoch_length({**ARGUMENTS, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -179,23 +179,23 @@ def of(**arguments):
 )
 def test_data_on_which_an_epoch_would_fail_are_refused(arguments, words):
     with pytest.raises(errors.UserError, match=words) as caught:
-        of(**arguments)
+        length(**arguments)
     assert "\n" not in str(caught.value)
 
 
 def test_the_length_of_an_epoch_is_the_datas_by_default():
-    assert of().length == 5
-    assert of(x=DATA.repeat(), steps_per_epoch=7).length == 7
+    assert length() == 5
+    assert length(x=DATA.repeat(), steps_per_epoch=7) == 7
 
 
 def test_batches_are_taken_from_the_process_that_reads_them():
     data = tf.data.Dataset.range(6).map(
         lambda x: tf.numpy_function(lambda x: x * 10, [x], tf.int64)
     )
-    with of(x=data).served(host="localhost", step=8) as found:
-        first = [int(each) for each in found["x"].take(6)]
+    with served(data, host="localhost", step=8) as found:
+        first = [int(each) for each in found.take(6)]
     assert first == [20, 30, 40, 50, 0, 10]
-    assert found["steps_per_epoch"] == 6
+    assert length(x=data) == 6
 
 
 # TensorFlow stops a worker while it holds the GIL, which the worker's prefetching may need.
@@ -208,6 +208,6 @@ def test_prefetching_of_python_functions_is_ended():
         return x
 
     data = DATA.map(lambda x: tf.numpy_function(slow, [x], tf.int64)).repeat(100).prefetch(500)
-    with of(x=data).served(host="localhost", step=0) as found:
-        next(iter(found["x"]))
+    with served(data, host="localhost", step=0) as found:
+        next(iter(found))
     assert len(calls) < 500

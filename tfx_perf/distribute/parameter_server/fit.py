@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import importlib
 import logging
@@ -88,7 +87,7 @@ class AsynchronousFit:
                 f"Expected a cluster with a {workers.COORDINATOR}, the process that coordinates. "
                 f"Received: {', '.join(self._cluster)}. Workers take their data from its address."
             )
-        self._data = FitData.of(call.arguments)
+        self._length = epoch_length(call.arguments)
         self._fingerprint = TrainingFingerprint({}, {})
         self._store: CheckpointStore | None = None
         # A DatasetCreator cannot be compared with that of an earlier run.
@@ -116,7 +115,7 @@ class AsynchronousFit:
         model, arguments = self._call.model, self._call.arguments
         if self._found:
             _restore(model, self._found[0])
-        begin, length = self.step or 0, self._data.length
+        begin, length = self.step or 0, self._length
         worker_count = len(self._cluster["worker"])
         notes = self._hazards(worker_count)
         writer = CheckpointWriter(self._store, clock=self._clock, settings=self._settings)
@@ -134,14 +133,17 @@ class AsynchronousFit:
         host = self._cluster[workers.COORDINATOR][0].rpartition(":")[0]
         callbacks = [step_dispatcher.callback(), *callback_list(arguments["callbacks"])]
         with (
-            self._data.served(host=host, step=begin) as served,
+            served(arguments["x"], host=host, step=begin) as data,
             step_dispatcher.taken_over(steps_per_execution=plan.steps_per_execution),
             ordered(model.optimizer),
             evaluated(model, worker_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,
         ):
             history = self._call.proceed(
-                **served, callbacks=used, initial_epoch=arguments["initial_epoch"] + passed_epochs
+                x=data,
+                steps_per_epoch=length,
+                callbacks=used,
+                initial_epoch=arguments["initial_epoch"] + passed_epochs,
             )
         return FitResult(
             history,
@@ -178,7 +180,7 @@ class AsynchronousFit:
 
     def _fill(self, step: int, plan: TrainingPlan, folder: pathlib.Path) -> Checkpoint:
         _save(self._call.model, folder)
-        epoch, step_in_epoch = divmod(step, self._data.length)
+        epoch, step_in_epoch = divmod(step, self._length)
         return Checkpoint(
             step=step,
             epoch=epoch,
@@ -259,58 +261,39 @@ def _slices(values: tf.Tensor, like: tf.IndexedSlices) -> tf.IndexedSlices:
     return tf.IndexedSlices(values, like.indices)
 
 
-@dataclasses.dataclass(frozen=True)
-class FitData:
-    """The arguments of one `fit`, and the steps of an epoch over all workers."""
+def epoch_length(arguments: dict[str, Any]) -> int:
+    """Returns the steps of an epoch over all workers, from the arguments of `fit`.
 
-    arguments: dict[str, Any]
-    length: int
-
-    @classmethod
-    def of(cls, arguments: dict[str, Any]) -> "FitData":
-        """Returns the data of `fit`; UserError if tf_keras cannot train on it, or it is endless."""
-        data, validation = arguments["x"], arguments["validation_data"]
-        # A callable makes a dataset: a DatasetCreator of tf_keras.
-        if not (isinstance(data, tf.data.Dataset) or callable(data)):
-            raise errors.UserError(
-                f"Expected x to be a tf.data.Dataset {_WHERE}. Received: x={type(data).__name__}. "
-                "For arrays, use tf.data.Dataset.from_tensor_slices((x, y)).batch(size)."
-            )
-        length = length_of(data, arguments["steps_per_epoch"])
-        if length == 0:
-            raise errors.UserError("Expected training data. Received: x of 0 batches.")
-        if not length:
-            raise errors.UserError(
-                f"Expected steps_per_epoch, or a tf.data.Dataset of known length, {_WHERE}. "
-                f"Received: steps_per_epoch={arguments['steps_per_epoch']}, "
-                f"x={type(data).__name__}. An epoch would never end."
-            )
-        if arguments["class_weight"]:
-            raise errors.UserError(
-                f"Expected no class_weight {_WHERE}, where tf_keras ignores it. Received: "
-                f"class_weight={arguments['class_weight']}. Use sample weights instead."
-            )
-        steps = arguments["validation_steps"]
-        if not steps and _is_endless(validation):
-            raise errors.UserError(
-                "Expected validation_steps, or validation_data that end. Received: "
-                f"validation_steps={steps}."
-            )
-        return cls(arguments, length)
-
-    @contextlib.contextmanager
-    def served(self, *, host: str, step: int) -> Iterator[dict[str, Any]]:
-        """Yields the changed arguments of `fit`, to resume from a step counted over all epochs.
-
-        A saved position would not be exact: workers had taken batches that they never trained on.
-        """
-        data, changed = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
-        with contextlib.ExitStack() as stack:
-            if isinstance(data, tf.data.Dataset):
-                batches = length_of(data, None)
-                endless = data.repeat().skip(step % batches if batches else step)
-                changed["x"] = stack.enter_context(served(endless, host=host))
-            yield changed
+    Raises UserError if tf_keras cannot train on the data, or if an epoch would never end.
+    """
+    data, validation = arguments["x"], arguments["validation_data"]
+    # A callable makes a dataset: a DatasetCreator of tf_keras.
+    if not (isinstance(data, tf.data.Dataset) or callable(data)):
+        raise errors.UserError(
+            f"Expected x to be a tf.data.Dataset {_WHERE}. Received: x={type(data).__name__}. "
+            "For arrays, use tf.data.Dataset.from_tensor_slices((x, y)).batch(size)."
+        )
+    length = length_of(data, arguments["steps_per_epoch"])
+    if length == 0:
+        raise errors.UserError("Expected training data. Received: x of 0 batches.")
+    if not length:
+        raise errors.UserError(
+            f"Expected steps_per_epoch, or a tf.data.Dataset of known length, {_WHERE}. "
+            f"Received: steps_per_epoch={arguments['steps_per_epoch']}, "
+            f"x={type(data).__name__}. An epoch would never end."
+        )
+    if arguments["class_weight"]:
+        raise errors.UserError(
+            f"Expected no class_weight {_WHERE}, where tf_keras ignores it. Received: "
+            f"class_weight={arguments['class_weight']}. Use sample weights instead."
+        )
+    steps = arguments["validation_steps"]
+    if not steps and _is_endless(validation):
+        raise errors.UserError(
+            "Expected validation_steps, or validation_data that end. Received: "
+            f"validation_steps={steps}."
+        )
+    return length
 
 
 def _is_endless(data: Any) -> bool:
@@ -319,8 +302,17 @@ def _is_endless(data: Any) -> bool:
 
 
 @contextlib.contextmanager
-def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
-    """Yields a dataset with which workers read endless data from this process at `host`."""
+def served(data: Any, *, host: str, step: int) -> Iterator[Any]:
+    """Yields data without end that workers read from this process at `host`; a callable as it is.
+
+    They begin at a step counted over all epochs. A saved position would not be exact: workers had
+    taken batches that they never trained on.
+    """
+    if not isinstance(data, tf.data.Dataset):
+        yield data
+        return
+    batches = length_of(data, None)
+    endless = data.repeat().skip(step % batches if batches else step)
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()
     _, address = dispatcher.target.split("://")
@@ -329,7 +321,7 @@ def served(data: tf.data.Dataset, *, host: str) -> Iterator[tf.data.Dataset]:
     )
     target = f"grpc://{host}:{address.rpartition(':')[2]}"
     is_open = True
-    gate = data.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
+    gate = endless.take_while(lambda *batch: tf.numpy_function(lambda: is_open, [], tf.bool))
     dataset_id = service.register_dataset(target, gate, compression=None)
     undivided = service.ShardingPolicy.OFF  # the one reader has all data
     read = functools.partial(
