@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import prometheus_client
@@ -73,37 +73,27 @@ def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[st
     If there can be no server (e.g. the port is taken), a warning is logged, the training continues,
     and the address is empty. Stopping the server takes up to half a second.
     """
-    address, stop = _started(settings, training)
-    try:
-        yield address
-    finally:
-        stop()
-
-
-def _started(
-    settings: MonitoringSettings, training: LiveTraining
-) -> tuple[str, Callable[[], None]]:
     if settings.metrics_port is None:
-        return "", lambda: None
+        yield ""
+        return
     where = f"{settings.metrics_host}:{settings.metrics_port}"
-    try:
-        registry = prometheus_client.CollectorRegistry()
-        registry.register(Exposition(training))
-        server, thread = prometheus_client.start_http_server(
-            settings.metrics_port, addr=settings.metrics_host, registry=registry
-        )
-    except Exception as error:  # training continues without a server
-        _LOGGER.warning("No metrics are served at %s: %s: %s", where, type(error).__name__, error)
-        return "", lambda: None
-    address = f"http://{where}/metrics"
-    _LOGGER.info("Metrics are served at %s.", address)
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return address, stop
+    with contextlib.ExitStack() as until:
+        address = ""
+        try:
+            registry = prometheus_client.CollectorRegistry()
+            registry.register(Exposition(training))
+            server, thread = prometheus_client.start_http_server(
+                settings.metrics_port, addr=settings.metrics_host, registry=registry
+            )
+            until.callback(thread.join)
+            until.callback(server.server_close)
+            until.callback(server.shutdown)  # is called first
+            address = f"http://{where}/metrics"
+            _LOGGER.info("Metrics are served at %s.", address)
+        except Exception as error:  # training continues without a server
+            kind = type(error).__name__
+            _LOGGER.warning("No metrics are served at %s: %s: %s", where, kind, error)
+        yield address
 
 
 class Exposition:
