@@ -15,6 +15,7 @@ from model_cases import Snapshot, assert_same, captured, plain_fit
 from tensorflow.python.ops import control_flow_util
 
 from tfx_perf.core import interception
+from tfx_perf.hardware import host
 from tfx_perf.training import model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
@@ -230,15 +231,15 @@ def test_turns_run_the_steps_that_the_schedule_requests(keras, monkeypatch):
 
 def test_the_memory_peak_is_that_since_the_reset():
     memory.reset_peak_memory()
-    before = memory.peak_rss_bytes()
+    before = host.resident_peak_bytes()
     with mmap.mmap(-1, 2**26) as held:  # not by malloc, which might have kept as much from before
         for _ in range(64):
             held.write(b"1" * 2**20)
-        during = memory.peak_rss_bytes()
+        during = host.resident_peak_bytes()
     assert 0.9 * 2**26 < during - before < 3 * 2**26
-    assert memory.peak_rss_bytes() > during - 2**20  # the kernel's memory counter is coarse
+    assert host.resident_peak_bytes() > during - 2**20  # the kernel's memory counter is coarse
     memory.reset_peak_memory()
-    assert memory.peak_rss_bytes() < during - 0.5 * 2**26
+    assert host.resident_peak_bytes() < during - 0.5 * 2**26
 
 
 def test_flops_without_a_batch_have_a_reason(keras):

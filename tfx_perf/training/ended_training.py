@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.core import cache_key, statistics
 from tfx_perf.core.interception import FitCall
-from tfx_perf.hardware import devices
+from tfx_perf.hardware import devices, host
 from tfx_perf.memory import batches, growth
 from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training import advice, model_flops
@@ -188,7 +188,7 @@ def peaks(held: MemoryBaseline, memory: MemoryWatch, *, leftover_bytes: int) -> 
     """Returns the record's fields on the peak memory of a training that has just ended."""
     return {
         "peak_memory_bytes": memory_lib.peak_memory_bytes(),
-        "peak_rss_bytes": memory_lib.peak_rss_bytes(),
+        "peak_rss_bytes": host.resident_peak_bytes(),
         "training_memory_bytes": held.taken_beside(
             memory.peak_bytes, leftover_bytes=leftover_bytes
         ),

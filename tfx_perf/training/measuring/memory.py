@@ -54,7 +54,7 @@ def peak_memory_bytes() -> int | None:
     process's resident set: TensorFlow's default CPU allocator does not count small tensors.
     """
     if not tf.config.list_physical_devices("GPU"):
-        return peak_rss_bytes()
+        return host.resident_peak_bytes()
     peaks = []
     for allocator in _allocators():
         with contextlib.suppress(ValueError):
@@ -62,14 +62,9 @@ def peak_memory_bytes() -> int | None:
     return max(peaks, default=None)
 
 
-def peak_rss_bytes() -> int | None:
-    """Returns the peak of the resident set since `reset_peak_memory`, None if not on Linux."""
-    return host.resident_peak_bytes()
-
-
 def has_memory_for_as_much_again() -> bool:
     """Whether the host has as much memory left as this process took at its peak."""
-    return host.available_memory_bytes() > (peak_rss_bytes() or 0)
+    return host.available_memory_bytes() > (host.resident_peak_bytes() or 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +155,7 @@ class MemoryWatch:
         """Adds the kernel's peak between samples, less the most file pages: a lower bound."""
         memory = host.resident_memory()
         most_file_bytes = max(self._most_file_bytes, memory.file_bytes)
-        between = (peak_rss_bytes() or 0) - most_file_bytes
+        between = (host.resident_peak_bytes() or 0) - most_file_bytes
         self.peak_bytes = max(self.peak_bytes, memory.anonymous_bytes, between)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfx_perf.core.interception import FitCall
-from tfx_perf.hardware import devices
+from tfx_perf.hardware import devices, host
 from tfx_perf.memory import batches
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import FitGuard, FitLoop
@@ -117,7 +117,7 @@ class LiveTraining:
             "time_to_first_step_seconds": first_call_end and first_call_end - self._started,
             "peak_memory_bytes": peak_bytes,
             "peak_memory_share_ratio": peak_bytes and peak_bytes / self._device_memory_bytes,
-            "peak_rss_bytes": memory.peak_rss_bytes(),
+            "peak_rss_bytes": host.resident_peak_bytes(),
             "garbage_collection_seconds": self.pauses.seconds if self.pauses else None,
             "global_batch_size": batch_size,
             "replica_count": self._counts["replica_count"],
