@@ -1,6 +1,7 @@
 """Sums gradients over replicas: those of constant shape together, each of the others alone."""
 
 import contextlib
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,29 +22,25 @@ def summed(
 ) -> list[Gradient]:
     """Returns the sums of a replica's gradients, computed in `dtype` as by `narrow_sum`."""
 
-    def summed_of(indices: Sequence[int]) -> list[Gradient]:
-        of = [weights[n] for n in indices]
-        return narrow_sum(
-            [gradients[n] for n in indices], lambda given: sum_up(given, of), dtype=dtype
-        )
+    def sum_all(given: Sequence[Gradient], of: Sequence[Any]) -> list[Gradient]:
+        return narrow_sum(given, lambda narrowed: sum_up(narrowed, of), dtype=dtype)
 
-    def sum_of(weight: Any) -> Callable[[Gradient], Gradient]:
-        def sum_one(gradient: Gradient) -> Gradient:
-            (total,) = narrow_sum([gradient], lambda given: sum_up(given, [weight]), dtype=dtype)
-            return total
-
-        return sum_one
+    def sum_one(weight: Any, gradient: Gradient) -> Gradient:
+        (total,) = sum_all([gradient], [weight])
+        return total
 
     changing = [n for n, each in enumerate(gradients) if constant_shapes.may_change(each)]
     others = [n for n in range(len(gradients)) if n not in changing]
     sums: dict[int, Gradient] = {}
     if others:
-        sums |= zip(others, summed_of(others), strict=True)
+        totals = sum_all([gradients[n] for n in others], [weights[n] for n in others])
+        sums |= zip(others, totals, strict=True)
     if changing:
-        of_changing = constant_shapes.summed(
-            [gradients[n] for n in changing], [sum_of(weights[n]) for n in changing]
+        totals = constant_shapes.summed(
+            [gradients[n] for n in changing],
+            [functools.partial(sum_one, weights[n]) for n in changing],
         )
-        sums |= zip(changing, of_changing, strict=True)
+        sums |= zip(changing, totals, strict=True)
     return [sums[n] for n in range(len(gradients))]
 
 
