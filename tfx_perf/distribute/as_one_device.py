@@ -92,10 +92,10 @@ def over_replicas(
         # Keras 3 needs these replacements even if a strategy has only one replica.
         return interception.replacing_all(replicas.in_some_steps() if is_keras3 else ())
     if is_keras3:
-        return replicas.as_one_device(
+        return replicas.in_keras3(
             model, reduction_dtype=reduction_dtype, draws_by_rows=draws_by_rows
         )
-    return reduction.of_tf_keras(model, keras_api, dtype=reduction_dtype)
+    return reduction.in_tf_keras(model, keras_api, dtype=reduction_dtype)
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ def summed(
     return [sums[n] for n in range(len(gradients))]
 
 
-def of_tf_keras(
+def in_tf_keras(
     model: Any, keras_api: KerasApi, *, dtype: str | None
 ) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which tf_keras sums gradients in `dtype`; UserError if it cannot."""

@@ -24,9 +24,7 @@ _DRAWS_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
 
 
 @contextlib.contextmanager
-def as_one_device(
-    model: Any, *, reduction_dtype: str | None, draws_by_rows: bool
-) -> Iterator[None]:
+def in_keras3(model: Any, *, reduction_dtype: str | None, draws_by_rows: bool) -> Iterator[None]:
     """Has Keras 3 train over replicas as on one device in the context; see `over_replicas`."""
     keras = importlib.import_module("keras")
     generator = keras.random.SeedGenerator
