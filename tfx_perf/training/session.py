@@ -461,7 +461,7 @@ class TrainingSession:
         # The time of trials counts for one `fit` only.
         spent = {"trial_time_seconds": 0.0}
         self._known_choices = [each.model_copy(update=spent) for each in self._known_choices]
-        return choosing.with_recompute(call, loop, choice, settings=self._settings)
+        return choosing.with_gradient_checkpointing(call, loop, choice, settings=self._settings)
 
     def _resumed_choice(
         self, plan: TrainingPlan, call: FitCall, loop: FitLoop, *, step: int | None

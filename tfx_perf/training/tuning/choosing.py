@@ -227,7 +227,7 @@ def as_given(call: FitCall, loop: FitLoop, choice: PlanChoice) -> PlanChoice:
     )
 
 
-def with_recompute(
+def with_gradient_checkpointing(
     call: FitCall, loop: FitLoop, choice: PlanChoice, *, settings: PerfConfig
 ) -> PlanChoice:
     """Returns the choice, with gradient checkpointing instead of Keras' `fit` if asked for."""
