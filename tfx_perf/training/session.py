@@ -84,7 +84,7 @@ def as_one_device(
     call: FitCall, settings: DistributionSettings
 ) -> Iterator[tuple[FitCall, Placement | None]]:
     """Yields a `fit` whose replicas or devices train as one in the context, and its placement."""
-    is_alone = strategies.is_of_one_device(call.model.distribute_strategy)
+    is_alone = strategies.name(call.model.distribute_strategy) == strategies.ONE_DEVICE
     if is_alone and not settings.sharding_invariant_random:
         yield call, None
         return

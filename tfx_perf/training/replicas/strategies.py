@@ -17,18 +17,13 @@ _COMPUTING = "chief", "worker", "ps"  # jobs of a cluster
 
 
 def name(strategy: tf.distribute.Strategy) -> str:
-    """Returns a strategy's public name."""
+    """Returns a strategy's public name; `ONE_DEVICE` for a model built outside of strategies."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return "MultiWorkerMirroredStrategy"  # the class has another name
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return "ParameterServerStrategy"  # likewise
     class_name = type(strategy).__name__
     return ONE_DEVICE if class_name == _OUTSIDE_OF_SCOPES else class_name
-
-
-def is_of_one_device(strategy: tf.distribute.Strategy) -> bool:
-    """Whether the model was built outside of all strategies."""
-    return name(strategy) == ONE_DEVICE
 
 
 def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
