@@ -165,9 +165,9 @@ class PlanTuner:
 
     def _is_worth_trying(self, plans: families.Family, contest: Contest) -> bool:
         """Whether plans of one function may save more than they cost; if not, records why."""
-        prospect = self._prospect(plans[0], contest)
-        is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
-        if not self._sync.broadcast(is_worth_it):
+        prospect, previous = self._prospect(plans[0], contest), self._previous_plan
+        is_previous = previous is not None and families.same_function(plans[0], previous)
+        if not self._sync.broadcast(prospect.is_worth_it or is_previous):
             self._left_out.append((plans, prospect))
             return False
         return True
@@ -184,10 +184,6 @@ class PlanTuner:
             if not any(families.same_function(plans[0], plan) for plan in known)
         ]
         return to_try if self._sync.all_equal(to_try) else []
-
-    def _is_previous(self, plan: TrainingPlan) -> bool:
-        previous = self._previous_plan
-        return previous is not None and families.same_function(plan, previous)
 
     def _prospect(self, plan: TrainingPlan, contest: Contest) -> CostEstimate:
         best = contest.first_in_checks
@@ -326,6 +322,7 @@ class PlanTuner:
                 ended = f"trials ended before a plan had surely beaten it: {lack}"
             if contest.round_count < MIN_ROUNDS:
                 winner = contest.winner_without_turns()
+        has_tried = any(record.status in ("slower", "different") for record in self._finished)
         decides_by_checks = others and not self._decides_by_turns
         if decides_by_checks:  # all share one check, in calls of a few steps
             others = [max(others, key=lambda contender: contender.plan.steps_per_execution or 1)]
@@ -335,9 +332,10 @@ class PlanTuner:
             reason = "nothing beat it in the checks"
         elif ended:
             reason = ended
-        elif self._left_out and not (others or self._has_tried()):
-            cost = self._cost_left_out
-            reason = f"the training is too short to try other plans: {cost}"
+        elif self._left_out and not (others or has_tried):
+            prospects = (each for _, each in self._left_out)
+            best = max(prospects, key=lambda each: each.saving_seconds)
+            reason = f"the training is too short to try other plans: one would cost {best.summary}"
         else:
             reason = "nothing beat it"
         first = reference.reference_record(reason)
@@ -355,14 +353,6 @@ class PlanTuner:
             expected_runs=self._cost_model.expected_runs,
             enough_runs=self._enough_runs(contest),
         )
-
-    @property
-    def _cost_left_out(self) -> str:
-        prospect = max((each for _, each in self._left_out), key=lambda each: each.saving_seconds)
-        return f"one would cost {prospect.summary}"
-
-    def _has_tried(self) -> bool:
-        return any(record.status in ("slower", "different") for record in self._finished)
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:
         traced = self._loop.functions.used_by(record.plan)
