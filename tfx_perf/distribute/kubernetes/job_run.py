@@ -260,11 +260,11 @@ class WorkerLogs:
 
     def look(self) -> None:
         """Reads pods and logs, without retries: there will be another look."""
-        self._read(line_count=_RECENT_LINES, is_patient=False)
+        self._read(is_patient=False)
 
     def keep(self, *, folder: pathlib.Path) -> dict[str, str]:
         """Writes the processes' output to `worker-0.log` and so on; returns it by process name."""
-        self._read(line_count=_LINES, is_patient=True)
+        self._read(is_patient=True)
         folder.mkdir(parents=True, exist_ok=True)
         for task, text in self._texts.items():
             (folder / workers.log_file(task)).write_text(text, encoding="utf-8")
@@ -278,7 +278,7 @@ class WorkerLogs:
             self._warn(f"The events of {self._job_name} cannot be listed.", error)
             return ""
 
-    def _read(self, *, line_count: int, is_patient: bool) -> None:
+    def _read(self, *, is_patient: bool) -> None:
         try:
             pods = self._api.pods(self._job_name, is_patient=is_patient)
         except _FAILURES as error:
@@ -292,12 +292,12 @@ class WorkerLogs:
                 self.started_again.append(pod)
             self._pods[pod.task] = pod
             if pod.has_log and pod.uid not in self._is_whole:
-                lines = _LINES if pod.has_ended else line_count
-                self._read_log(pod, line_count=lines, is_patient=is_patient)
+                self._read_log(pod, is_patient=is_patient)
 
-    def _read_log(self, pod: Pod, *, line_count: int, is_patient: bool) -> None:
+    def _read_log(self, pod: Pod, *, is_patient: bool) -> None:
+        lines = _LINES if is_patient or pod.has_ended else _RECENT_LINES
         try:
-            text = self._api.log(pod, line_count=line_count, is_patient=is_patient)
+            text = self._api.log(pod, line_count=lines, is_patient=is_patient)
         except _FAILURES as error:
             if pod.last_words:
                 self._texts.setdefault(pod.task, pod.last_words)
