@@ -190,7 +190,7 @@ class _Counter:
                 self._instructions[computation][operand].shape.dimensions
                 for operand in item.operand_ids
             )
-            return (_dot if item.opcode == "dot" else _convolution)(item, left, right)
+            return _dot(item, left) if item.opcode == "dot" else _convolution(item, left, right)
         return sum(called)
 
     def _run(self, loop: hlo_pb2.HloInstructionProto, state: _Value) -> tuple[int | None, _Value]:
@@ -266,8 +266,7 @@ def _binary(item: hlo_pb2.HloInstructionProto, left: int, right: int) -> _Value:
     return left < right if item.comparison_direction == "LT" else None
 
 
-def _dot(item: hlo_pb2.HloInstructionProto, left: Any, right: Any) -> int:
-    del right  # its contracted dimensions are those of `left`
+def _dot(item: hlo_pb2.HloInstructionProto, left: Any) -> int:
     contracted = item.dot_dimension_numbers.lhs_contracting_dimensions
     return 2 * math.prod(item.shape.dimensions) * math.prod(left[axis] for axis in contracted)
 
