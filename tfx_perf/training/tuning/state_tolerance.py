@@ -53,7 +53,7 @@ class Deviation:
     name: str  # of the variable, or of the figure in the logs
     relative: float  # its norm over that of the reference
     allowed: float  # in the same measure
-    cause: str = ""  # of the allowed difference, `rounding` or `chance`; empty if none
+    cause: str  # of the allowed difference, `rounding` or `chance`; empty if none
 
     def __str__(self) -> str:
         explained = f"{self.cause} explains {self.allowed:.1g}" if self.cause else "but must not"
@@ -79,7 +79,7 @@ class StateTolerance:
         self.is_random = False  # by chance, not by rounding alone
         self._reference = dict(_all(reference))
         self._sizes = {name: _norm(value) for name, value in self._reference.items()}
-        self._metrics = frozenset(metrics)
+        self._metrics = frozenset(() if is_exact else metrics)
         self._examples = examples
         self._spread = dict.fromkeys(self._reference, 0.0)
         self._typical = 0.0  # spread of a variable over its size
@@ -119,9 +119,10 @@ class StateTolerance:
 
         `loss_tolerance` is the relative difference in the logs that random models may always have.
         """
-        if self._is_exact:
-            return self._inexact(other)
         has_flipped, deviations = False, []
+        cause = "chance" if self.is_random else "rounding"
+        if self._is_exact:
+            cause = ""  # nothing is allowed
         for name, distance in self._distances(other).items():
             factor = self._factor(name)
             allowed = factor * max(self._spread[name], self._least(name))
@@ -135,19 +136,10 @@ class StateTolerance:
                 allowed = max(allowed, loss_tolerance * self._sizes[name])
             if not distance <= allowed:
                 size = self._sizes[name] or 1.0
-                cause = "chance" if self.is_random else "rounding"
                 deviations.append(Deviation(name, distance / size, allowed / size, cause))
         # A figure that is computed from counts differs because the counts do.
         deviations = [each for each in deviations if not (has_flipped and _is_counted(each.name))]
         return max(deviations, key=_excess, default=None)
-
-    def _inexact(self, other: TrainedState) -> Deviation | None:
-        deviations = [
-            Deviation(name, distance / (self._sizes[name] or 1.0), 0.0)
-            for name, distance in self._distances(other).items()
-            if distance
-        ]
-        return max(deviations, key=lambda each: each.relative, default=None)
 
     def _factor(self, name: str) -> float:
         """Returns the factor by which a difference may exceed the measured one."""
@@ -157,7 +149,8 @@ class StateTolerance:
 
     def _least(self, name: str) -> float:
         """Returns the effect of a few roundings on a variable, whatever was measured."""
-        return _ROUNDINGS * _epsilon(self._reference[name]) * self._sizes[name]
+        roundings = 0.0 if self._is_exact else _ROUNDINGS
+        return roundings * _epsilon(self._reference[name]) * self._sizes[name]
 
     def _largest(self, name: str) -> float:
         value = np.abs(np.asarray(self._reference[name], "float64"))
