@@ -104,7 +104,7 @@ class StepTimer:
         self._saves.append(self._saved_seconds - before)
         self._steps.append(steps)  # appended last, see `call_count`
         self.last_logs = logs
-        self._done += steps
+        self._done += int(steps)  # may be NumPy's
         if begins_epoch:
             self._observer.on_epoch_started(self._done)
         if self._done >= _WARM_UP_STEPS and not self._is_warm:
@@ -133,14 +133,9 @@ class StepTimer:
         return copy
 
     @property
-    def done_count(self) -> int:
+    def step_count(self) -> int:
         """Steps of the calls that have ended; other threads may ask."""
         return self._done
-
-    @property
-    def step_count(self) -> int:
-        """Steps that were run."""
-        return sum(self._steps)
 
     def steps_at(self, times: Sequence[float]) -> np.ndarray:
         """Returns the steps done at each `time.perf_counter` time, interpolated between calls."""

@@ -419,7 +419,7 @@ class FitLoop:
         counts = StepCounts(
             self._model,
             self.keras_api,
-            recorded=lambda: timer.done_count if guard is None else guard.run_count,
+            recorded=lambda: timer.step_count if guard is None else guard.run_count,
             computed=None if may_run_out(arguments) else lambda: self.functions.done_count,
             others_calls=lambda: self._takeover.others_calls,
             length=certain_length(arguments),

@@ -140,7 +140,7 @@ class LiveTraining:
     def step_count(self) -> int:
         """Training steps run so far; a rollback starts a new count."""
         timer = self._loop.timer
-        return timer.done_count if timer else 0
+        return timer.step_count if timer else 0
 
     @property
     def done_count(self) -> int:
