@@ -142,8 +142,11 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
             is_evaluation = "pss_evaluation_shards" in kwargs
             if not is_evaluation or kwargs["model"] is not model:
                 return original(*args, **kwargs)
-            given = {**kwargs, "x": _of_this_cluster(kwargs["x"])}
-            return Handler(*args, **{**given, "steps_per_execution": one, "distribute": False})
+            data = kwargs["x"]
+            if isinstance(data, tf.data.Dataset):
+                data = data.skip(0)  # readable even if the cluster has renamed its device since
+            changed = {"x": data, "steps_per_execution": one, "distribute": False}
+            return Handler(*args, **{**kwargs, **changed})
 
         return choose
 
@@ -157,12 +160,6 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
             yield
     finally:
         model.test_function, model._pss_evaluation_shards = before, shards
-
-
-def _of_this_cluster(data: Any) -> Any:
-    """Returns a readable dataset, even if the cluster has renamed its device since."""
-    is_dataset = isinstance(data, tf.data.Dataset)
-    return data.skip(0) if is_dataset else data
 
 
 class _Sender:
