@@ -147,7 +147,7 @@ def test_a_rounding_difference_passes(keras, name):
 
 def test_rounding_is_measured_more_often_before_a_plan_counts_as_different(keras, monkeypatch):
     """The first measurement happens to find no effect."""
-    for name, instead in (("restore_rounded", InitialState.restore), ("take_rounding_away", None)):
+    for name, instead in (("restore_rounded", InitialState.restore), ("subtract_rounding", None)):
         own = getattr(InitialState, name)
         monkeypatch.setattr(
             InitialState, name,

@@ -237,7 +237,7 @@ def averaging(model: Any, keras_api: KerasApi, sync: Sync) -> Any:
     averages = _Averages(model, sync)
 
     def at_end_of_epoch(*_: Any) -> None:  # or before its validation
-        averages.become_one()
+        averages.apply()
 
     return keras_api.callback(on_test_begin=at_end_of_epoch, on_epoch_end=at_end_of_epoch)
 
@@ -250,7 +250,7 @@ class _Averages:
         self._averaged: list[tf.Variable] = []  # by the function traced last
         self._average: Any = None
 
-    def become_one(self) -> None:
+    def apply(self) -> None:
         """Gives each replica the mean over all; LostWorkerError if a worker is missing."""
         states = [variables.inner(each) for each in self._model.non_trainable_weights]
         differing = self._differing([each for each in states if each.dtype.is_floating])

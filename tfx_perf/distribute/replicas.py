@@ -88,7 +88,7 @@ def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
 def in_some_steps() -> Iterator[Replacement]:
     """Yields replacements for optimizers that update only in some steps, where Keras fails."""
     optimizer = importlib.import_module("keras").optimizers.Optimizer
-    yield optimizer, "_all_reduce_sum_gradients", lambda original: _as_they_are
+    yield optimizer, "_all_reduce_sum_gradients", lambda original: _already_summed
     yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
     yield importlib.import_module("keras.src.optimizers.base_optimizer"), "ops", _Operations
 
@@ -174,7 +174,7 @@ class _SummingOnce:
         return [by_number.get(n) for n in range(len(grads))]
 
 
-def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
+def _already_summed(optimizer: Any, grads_and_vars: Any) -> Any:
     """Replaces Keras' own sum, which comes after clipping."""
     return list(grads_and_vars)
 

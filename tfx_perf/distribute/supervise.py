@@ -186,7 +186,7 @@ class Group:
         self._killed: dict[str, str] = {}
         self._listeners: dict[str, heartbeat.Listener] = {}
         self._processes: dict[str, isolate.Child] = {}
-        self._first_end, self._is_told = math.inf, False
+        self._first_end, self._is_reported = math.inf, False
         self._until = contextlib.ExitStack()
 
     def __enter__(self) -> "Group":
@@ -246,7 +246,7 @@ class Group:
         if not self._may_be_lost:
             failed = [name for name in ended if codes[name]]
             if ended and not failed and len(ended) < len(codes):
-                self._tell_of_those_that_run(ended)
+                self._report_waiting(ended)
             return bool(failed) or len(ended) == len(codes), next(iter(failed), None)
         coordinator = next(iter(codes))
         if codes[coordinator] == 0:
@@ -270,11 +270,11 @@ class Group:
         if len(self._given_up) < len(self._may_be_lost):
             self._say(f"{how}. The others continue without it.")
 
-    def _tell_of_those_that_run(self, ended: Sequence[str]) -> None:
+    def _report_waiting(self, ended: Sequence[str]) -> None:
         now = time.monotonic()
         self._first_end = min(self._first_end, now)
-        if now > self._first_end + _TOGETHER_SECONDS and not self._is_told:
-            self._is_told = True
+        if now > self._first_end + _TOGETHER_SECONDS and not self._is_reported:
+            self._is_reported = True
             indices = ", ".join(name.removeprefix("worker ") for name in ended)
             self._say(
                 f"Worker {indices} has ended, and others still run. If they wait for it, end this "

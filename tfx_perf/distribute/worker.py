@@ -52,7 +52,7 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
                 f"job={folder}. Is the volume with distribution.job.shared_folder mounted?"
             )
     except errors.UserError as error:
-        return _tell_user_error(error)
+        return _report_user_error(error)
     own_name = workers.this_name()
     module, _, name = train.partition(":")
     try:
@@ -64,7 +64,7 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
     except Exception as error:  # reported, whatever it is
         WorkerFailure.of(error, name=own_name).leave_in(folder)
         if isinstance(error, errors.UserError):
-            return _tell_user_error(error)
+            return _report_user_error(error)
         _LOGGER.exception("The training failed.")
         return _EXIT_FAILURE
     return 0
@@ -127,7 +127,7 @@ def _join(folder: pathlib.Path, *, timeout_seconds: float) -> None:
         worker_server.start()
 
 
-def _tell_user_error(error: errors.UserError) -> int:
+def _report_user_error(error: errors.UserError) -> int:
     console.tell_error(str(error), program="tfx-perf")
     return console.EXIT_USER_ERROR
 

@@ -55,7 +55,7 @@ def divided(
         def save(saved: Any, *args: Any, **kwargs: Any) -> Any:
             if saved is not model or not tables.are_divided:
                 return original(saved, *args, **kwargs)
-            tables.put_together()
+            tables.join()
             try:
                 return original(saved, *args, **kwargs)
             finally:
@@ -69,7 +69,7 @@ def divided(
                 replaced = interception.replacing(keras_api.model_class, name, saving)
                 undo.enter_context(replaced)
         tables.divide()
-        undo.callback(tables.put_together)
+        undo.callback(tables.join)
         yield
 
 
@@ -97,7 +97,7 @@ class _Tables:
             vars(holder)[name] = divided  # bypasses `__setattr__`, where Keras would track it
         self.are_divided = True
 
-    def put_together(self) -> None:
+    def join(self) -> None:
         for holder, name, whole, _ in self._attributes:
             if whole is None:
                 del vars(holder)[name]

@@ -68,10 +68,10 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
         _retraced(model),
         moved(variables),
         divided_tables.divided([table.layer for table in tables], model, keras_api, devices=names),
-        _computed(chain, devices, keras_api),
+        _calls_in_scopes(chain, devices, keras_api),
         placed(model.distribute_strategy, names),
     ):
-        yield _described(chain, devices, names=names, capacities=capacities, shares=shares)
+        yield _placement(chain, devices, names=names, capacities=capacities, shares=shares)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _retraced(model: Any) -> Iterator[None]:
         forget()
 
 
-def _computed(
+def _calls_in_scopes(
     chain: LayerChain, devices: Sequence[int], keras_api: KerasApi
 ) -> contextlib.AbstractContextManager[None]:
     # The first call of a layer decides, since it has the weights.
@@ -190,7 +190,7 @@ def _computed(
     return interception.replacing(keras_api.called_class, "__call__", calling)
 
 
-def _described(
+def _placement(
     chain: LayerChain,
     devices: Sequence[int],
     *,

@@ -124,7 +124,7 @@ class EquivalenceCheck:
     def _measure_rounding(self, *, seed: int) -> Contender:
         """Trains the reference from rounded weights, and allows the difference that results."""
         rounded = self._train_reference(functools.partial(self._start.restore_rounded, seed))
-        self._start.take_rounding_away(seed)
+        self._start.subtract_rounding(seed)
         if not self._is_exact:
             self._rounding.allow(self._seen(rounded.logs))
         return rounded.contender

@@ -54,7 +54,7 @@ class InitialState:
         for variable, error in self._rounding_errors(seed):
             variable.assign_add(error)
 
-    def take_rounding_away(self, seed: int) -> None:
+    def subtract_rounding(self, seed: int) -> None:
         """Subtracts the errors of `restore_rounded`, so that only their effects are left."""
         for variable, error in self._rounding_errors(seed):
             variable.assign_sub(error)

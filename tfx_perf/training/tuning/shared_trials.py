@@ -126,11 +126,11 @@ def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
 
 
 def _may_train(plan: TrainingPlan, trials: Sequence[TrialRecord]) -> bool:
-    against = (each.plan for each in trials if _speaks_against(each))
+    against = (each.plan for each in trials if _rules_out(each))
     return not any(families.same_function(other, plan) for other in against)
 
 
-def _speaks_against(trial: TrialRecord) -> bool:
+def _rules_out(trial: TrialRecord) -> bool:
     if trial.status == "slower":  # or not surely faster
         return trial.speedup is None or trial.speedup.value < 1.0
     has_failed = trial.status == "failed" and trial.compile_time_seconds is None
