@@ -97,7 +97,7 @@ def choose_and_restore(
 ) -> PlanChoice:
     """Returns the plan that wins; leaves the model, random generators and data unchanged."""
     if not settings.training.tuning_seconds:
-        return by_trials(call, loop, settings=settings)  # returns `TRIALS_OFF`
+        return plain(TRIALS_OFF)
     with on_own_data(call, loop, settings=settings, known=known) as tried_call:
         if tried_call is None:
             return plain(NEEDS_OWN_PROCESS)
