@@ -43,29 +43,28 @@ class SharedTrials:
 
     def choose(self, call: FitCall, loop: FitLoop) -> PlanChoice:
         """Returns the plan for a `fit`, the same on each worker that its model was built for."""
-        sync = loop.sync
-        if sync.size == 1:
-            choice = choosing.choose_and_restore(
-                call, loop, settings=self._settings, known=self._known
-            )
-            return self._known.add_to(choice)
-        untried = choosing.for_workers(call, loop, settings=self._settings, why=self._why_none)
+        if loop.sync.size > 1:
+            return self._known.add_to(self._choose_together(call, loop))
+        choice = choosing.choose_and_restore(call, loop, settings=self._settings, known=self._known)
+        return self._known.add_to(choice)
+
+    def _choose_together(self, call: FitCall, loop: FitLoop) -> PlanChoice:
+        sync, known, settings = loop.sync, self._known, self._settings
+        untried = choosing.for_workers(call, loop, settings=settings, why=self._why_none)
         if self._folder is None:  # but another run may have trials
-            return self._known.add_to(untried.model_copy(update={"is_settled": False}))
+            return untried.model_copy(update={"is_settled": False})
         if untried.plan.is_plain_fit:
-            return self._known.add_to(untried)
-        known, settings = self._known, self._settings
+            return untried
         with choosing.on_own_data(call, loop, settings=settings, known=known) as tried_call:
             if not sync.all_equal(tried_call is None) or tried_call is None:
-                return self._known.add_to(_because(untried, choosing.NEEDS_OWN_PROCESS))
+                return _because(untried, choosing.NEEDS_OWN_PROCESS)
             seconds = cost_model.limit_seconds(settings.training.tuning_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
                 choice = self._run_trials(tried_call, loop, untried=untried)
                 if not sync.all_equal(choice.plan):
                     choice = _because(untried, "trials chose different plans on different workers")
-                choice = self._known.add_to(choice)
         if sync.is_chief:
-            earlier.keep(self._folder, choice)
+            self._keep(choice)
         return choice
 
     def _run_trials(self, call: FitCall, loop: FitLoop, *, untried: PlanChoice) -> PlanChoice:
@@ -76,7 +75,7 @@ class SharedTrials:
             nonlocal running
             running = progress
             if loop.sync.is_chief:
-                earlier.keep(self._folder, self._known.add_to(_cut_off(untried, progress)))
+                self._keep(_cut_off(untried, progress))
 
         note(running)
         try:
@@ -84,10 +83,12 @@ class SharedTrials:
                 call, loop, settings=self._settings, watch=note, known=self._known
             )
         except FailedAloneError as error:
-            cut_off = _cut_off(untried, running, cause=str(error))
-            earlier.keep(self._folder, self._known.add_to(cut_off))
+            self._keep(_cut_off(untried, running, cause=str(error)))
             raise
         return _or_untried(choice, untried)
+
+    def _keep(self, choice: PlanChoice) -> None:
+        earlier.keep(self._folder, self._known.add_to(choice))
 
 
 def _because(untried: PlanChoice, reason: str) -> PlanChoice:
