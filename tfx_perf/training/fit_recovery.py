@@ -416,5 +416,4 @@ def _summary(error: Exception) -> str:
     if shortage.is_of_memory(error):
         cause = shortage.cause(error)
         return f"Out of memory ({cause})" if cause else "Out of memory"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return ": ".join([type(error).__name__, *lines[:1]])
+    return errors.in_one_line(error)

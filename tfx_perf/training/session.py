@@ -421,7 +421,7 @@ class TrainingSession:
             return Recovery(call, loop, settings=settings, folder=folder, clock=clock), ()
         except Exception as error:  # anything unforeseen in the user's code
             _LOGGER.warning("Checkpointing is disabled for this run.", exc_info=True)
-            return None, (f"no checkpoints: {type(error).__name__}: {error}",)
+            return None, (f"no checkpoints: {errors.in_one_line(error)}",)
 
     def _folder_of(self, fit_index: int) -> pathlib.Path | None:
         settings = self._settings.training

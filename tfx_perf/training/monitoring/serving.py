@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 
 from tfx_perf.config import MonitoringSettings
-from tfx_perf.core import console, metrics, periodic, workers
+from tfx_perf.core import console, errors, metrics, periodic, workers
 from tfx_perf.training.measuring import accounts
 from tfx_perf.training.measuring.communication import Totals
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
@@ -91,8 +91,7 @@ def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[st
             address = f"http://{where}/metrics"
             _LOGGER.info("Metrics are served at %s.", address)
         except Exception as error:  # training continues without a server
-            kind = type(error).__name__
-            _LOGGER.warning("No metrics are served at %s: %s: %s", where, kind, error)
+            _LOGGER.warning("No metrics are served at %s: %s", where, errors.in_one_line(error))
         yield address
 
 
