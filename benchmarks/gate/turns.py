@@ -110,7 +110,7 @@ def train(*, root: str, name: str, slowdown: float, data_folder: str) -> dict[st
     properties["custom_config"] = json.dumps(config)
     trainer.Executor().Do(given.inputs, given.outputs, properties)
     metrics = {"perf_metrics": given.outputs["perf_metrics"]}
-    return gate.read_run(metrics, settings=settings.gate, context=None).model_dump(mode="json")
+    return gate.read_run(metrics, settings=settings.gate).model_dump(mode="json")
 
 
 def measure(*, root: str, runs: list[Any]) -> dict[str, Any]:

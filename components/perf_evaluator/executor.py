@@ -57,7 +57,8 @@ class Executor(base_executor.BaseExecutor):
         """
         settings = PerfConfig.from_json(exec_properties["config"]).gate
         known = ledger_store.known(settings, _ledgers_in(input_dict.get("ledger") or ()))
-        judged = read_run(input_dict, settings=settings, context=self._context)
+        origin = artifacts.origin_of(self._context, input_dict)
+        judged = read_run(input_dict, settings=settings, origin=origin)
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
 
         def in_turns_with(blessed: Sequence[Run]) -> AbRerun:
@@ -72,7 +73,7 @@ class Executor(base_executor.BaseExecutor):
             figures=decision.figures(),
             labels={"verdict": decision.verdict.value, "run_id": decision.candidate.run_id},
             page=gate_report.report_on(decision),
-            origin=artifacts.origin_of(self._context, input_dict),
+            origin=origin,
             details=itertools.islice(messages.lines(decision), 1, None),
         )
         for name, text in gate_report.files_beside(decision).items():
@@ -84,11 +85,12 @@ class Executor(base_executor.BaseExecutor):
             figures={},
         )
         # Last, so that an earlier failure leaves nothing that Pusher takes for a blessing.
-        self._bless(
+        _bless(
             artifact_utils.get_single_instance(output_dict["blessing"]),
             decision,
             model=artifact_utils.get_single_instance(input_dict["model"]),
             validated=all(map(_has_blessed, input_dict.get("infra_blessing") or [])),
+            component_id=origin.node or "PerfEvaluator",
         )
         if decision.differences or decision.unread:
             _LOGGER.warning("%s", decision.headline)
@@ -96,32 +98,31 @@ class Executor(base_executor.BaseExecutor):
             report = _kept(storage.path(evaluation.uri)) / report_page.FILE_NAME
             raise errors.RefusalError(f"{decision.headline} Report: {report}")
 
-    def _bless(
-        self,
-        blessing: artifact.Artifact,
-        decision: GateRecord,
-        *,
-        model: artifact.Artifact,
-        validated: bool,
-    ) -> None:
-        blessed = decision.blessed and validated
-        message = decision.headline
-        if not validated:
-            message = f"InfraValidator has not blessed the model. {message}"
-        storage.write_text(storage.make_folder(blessing.uri) / _MARKERS[blessed], "")
-        node = self._context.pipeline_node if self._context else None
-        component_id = node.node_info.id if node else "PerfEvaluator"
-        for key, label in {
-            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY: model.uri,
-            constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY: message,
-            "component_id": component_id,
-        }.items():
-            blessing.set_string_custom_property(key, label)
-        blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
-        blessing.set_int_custom_property(
-            constants.ARTIFACT_PROPERTY_BLESSED_KEY,
-            constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE,
-        )
+
+def _bless(
+    blessing: artifact.Artifact,
+    decision: GateRecord,
+    *,
+    model: artifact.Artifact,
+    validated: bool,
+    component_id: str,
+) -> None:
+    blessed = decision.blessed and validated
+    message = decision.headline
+    if not validated:
+        message = f"InfraValidator has not blessed the model. {message}"
+    storage.write_text(storage.make_folder(blessing.uri) / _MARKERS[blessed], "")
+    for key, label in {
+        constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY: model.uri,
+        constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY: message,
+        "component_id": component_id,
+    }.items():
+        blessing.set_string_custom_property(key, label)
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
+    blessing.set_int_custom_property(
+        constants.ARTIFACT_PROPERTY_BLESSED_KEY,
+        constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE,
+    )
 
 
 def _has_blessed(infra_blessing: artifact.Artifact) -> bool:
@@ -140,9 +141,9 @@ def read_run(
     input_dict: dict[str, list[artifact.Artifact]],
     *,
     settings: GateSettings,
-    context: base_executor.BaseExecutor.Context | None,
+    origin: report_page.Origin = report_page.UNKNOWN,
 ) -> Run:
-    """Reads the figures of all inputs; without a context, the figures' folder names the run."""
+    """Reads the figures of all inputs; without a run's id, the figures' folder names the run."""
     source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
     folder = storage.path(source.uri)
     why_unmeasured = unmeasured.reason_in(folder)
@@ -159,16 +160,13 @@ def read_run(
         of_item, gained = overall_metrics(item.uri)
         evaluation |= of_item
         gains |= gained
-    run_id = context.pipeline_run_id if context else None
-    node = context.pipeline_node if context else None
-    pipeline = context.pipeline_info if context else None
     return Run.of_training(
         TrainingRecord.read(file) if is_measured else None,
         figures=figures,
         settings=settings,
-        run_id=run_id or source.uri,
-        pipeline=pipeline.id if pipeline else "",
-        node=node.node_info.id if node else "",
+        run_id=origin.run_id or source.uri,
+        pipeline=origin.pipeline,
+        node=origin.node,
         # Not the path alone: it recurs after the pipeline's root and metadata have been removed.
         artifact=cache_key.digest(source.uri.encode(), storage.read_bytes(file)),
         evaluation=evaluation,

@@ -75,9 +75,7 @@ def test_a_folder_without_an_evaluation_is_refused(tmp_path):
 def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, evaluation):
     artifact = standard_artifacts.ModelEvaluation()
     artifact.uri = evaluation
-    run = executor.read_run(
-        {**inputs, "model_evaluation": [artifact]}, settings=GateSettings(), context=None
-    )
+    run = executor.read_run({**inputs, "model_evaluation": [artifact]}, settings=GateSettings())
     assert run.run_id == str(inputs["perf_metrics"][0].uri)
     assert run.figure("step_time_seconds") == 0.010
     assert run.figure("evaluation/auc") == pytest.approx(0.75, abs=0.01)
@@ -87,15 +85,15 @@ def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, eval
 def test_the_price_of_the_machine_gives_the_cost_of_examples(inputs):
     assert (
         "cost_per_million_examples"
-        not in executor.read_run(inputs, settings=GateSettings(), context=None).figures
+        not in executor.read_run(inputs, settings=GateSettings()).figures
     )
-    run = executor.read_run(inputs, settings=GateSettings(price_per_hour=3.6), context=None)
+    run = executor.read_run(inputs, settings=GateSettings(price_per_hour=3.6))
     seconds = 1e6 / (64 / 0.010)
     assert run.figure("cost_per_million_examples") == pytest.approx(3.6 * seconds / 3600)
 
 
 def test_the_step_times_after_warm_up_are_kept_as_quantiles(inputs):
-    run = executor.read_run(inputs, settings=GateSettings(), context=None)
+    run = executor.read_run(inputs, settings=GateSettings())
     assert len(run.step_times) == 41
     assert run.step_times[0] == pytest.approx(0.01021)
     assert run.step_times[20] == pytest.approx(0.010605)

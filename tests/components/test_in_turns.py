@@ -65,9 +65,7 @@ def trainer_of(tmp_path_factory):
 
 
 def run_of(trainer, name):
-    found = executor.read_run(
-        {"perf_metrics": [trainer.perf_metrics]}, settings=PerfConfig().gate, context=None
-    )
+    found = executor.read_run({"perf_metrics": [trainer.perf_metrics]}, settings=PerfConfig().gate)
     return found.model_copy(
         update={"run_id": name, "artifact": None, "environment": {"device_kind": "CPU"}}
     )

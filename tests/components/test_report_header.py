@@ -109,5 +109,5 @@ def test_the_gates_report_names_the_plan(place):
     trained = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
     record = training_record(0.01, plan=TrainingPlan(steps_per_execution=50))
     record.write(pathlib.Path(trained.uri) / "metrics.json")
-    run = executor.read_run({"perf_metrics": [trained]}, settings=GateSettings(), context=None)
+    run = executor.read_run({"perf_metrics": [trained]}, settings=GateSettings())
     assert run.plan == "50 steps per execution"
