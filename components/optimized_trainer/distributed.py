@@ -6,9 +6,7 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Optional
 
-from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
 from tfx_perf import isolate
@@ -23,6 +21,7 @@ from tfx_perf.distribute.kubernetes.job_api import JobApi
 from tfx_perf.distribute.kubernetes.job_kind import KINDS
 from tfx_perf.distribute.kubernetes.job_run import JobRun
 from tfx_perf.isolate.termination import Termination
+from tfx_perf.report.page import Origin
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.tuning.earlier import KnownPlan
 
@@ -33,7 +32,6 @@ _DEFAULT_WORDS = ("optimized-trainer",)
 _Artifacts = dict[str, list[artifact.Artifact]]
 _Publish = Callable[[TrainingRecord | MissingMeasurement], None]
 _Collect = Callable[[Exchange, tuple[str, ...]], None]
-_Context = Optional[base_executor.BaseExecutor.Context]  # noqa: UP045 (TFX is untyped)
 _TITLE = "this machine"
 _WORKER = f"{worker.__name__}:{worker.carry_out.__name__}"
 _TRAIN = f"{worker_training.__name__}:{worker_training.train.__name__}"
@@ -46,7 +44,7 @@ def train(
     *,
     known: KnownPlan,
     publish: _Publish,
-    context: _Context,
+    origin: Origin,
     log_folder: pathlib.Path,
 ) -> None:
     """Trains on the workers of `distribution` and publishes the first worker's record.
@@ -78,7 +76,7 @@ def train(
                 job,
                 collect,
                 known=known,
-                name=manifests.job_name(*_words(context), digest=digest),
+                name=manifests.job_name(*_words(origin), digest=digest),
                 digest=digest,
                 log_folder=log_folder,
                 termination=termination,
@@ -187,10 +185,8 @@ def _pause_of(termination: Termination) -> Callable[[float], None]:
     return pause
 
 
-def _words(context: _Context) -> tuple[str, ...]:
-    if context is None or context.pipeline_info is None or context.pipeline_node is None:
-        return _DEFAULT_WORDS
-    return context.pipeline_info.id, context.pipeline_node.node_info.id
+def _words(origin: Origin) -> tuple[str, ...]:
+    return (origin.pipeline, origin.node) if origin.pipeline and origin.node else _DEFAULT_WORDS
 
 
 def _digest(job: training_job.TrainingJob, output_dict: _Artifacts) -> str:

@@ -82,7 +82,7 @@ class Executor(base_executor.BaseExecutor):
                     output_dict,
                     known=known,
                     publish=published,
-                    context=self._context,
+                    origin=origin,
                     log_folder=log_folder,
                 )
             else:
