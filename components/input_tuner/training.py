@@ -39,7 +39,7 @@ class TrainConsumer:
                 f"Received: x={type(data).__name__}. Only a Dataset can be replaced."
             )
         self._model = call.model
-        self.default = endless(data)
+        self.default = datasets.endless(data)
         self._spec = data.element_spec
         # Unshuffled if possible: a shuffle reads thousands of examples for its first batch.
         self._batch = batches.first_batch(batches.dataset_of(call))
@@ -59,7 +59,7 @@ class TrainConsumer:
 
     def consume(self, dataset: tf.data.Dataset) -> measure.Take:
         """Returns a `measure.Take`, which trains on a number of batches of a new iterator."""
-        iterator = self._loop.iterator_over(endless(dataset))
+        iterator = self._loop.iterator_over(datasets.endless(dataset))
 
         def take(count: int) -> None:
             turn = self._loop.turn(self._plan(count))
@@ -146,7 +146,7 @@ class CapturedTraining(TrainConsumer):
             build = factory if is_trained_on else self._default
             return build(file_pattern, options, schema)
 
-        return endless(self._fit_call(chosen).arguments["x"])
+        return datasets.endless(self._fit_call(chosen).arguments["x"])
 
     def _fit_call(self, factory: Factory) -> interception.FitCall:
         arguments = copy.copy(self._arguments)
@@ -168,10 +168,3 @@ def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
         f"Received: a {type(data).__name__} that is not, after {len(calls)} calls of the factory. "
         "Only what the factory makes can be exchanged."
     )
-
-
-def endless(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset, repeated unless it is already endless."""
-    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
-        return data
-    return data.repeat()

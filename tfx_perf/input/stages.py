@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfx_perf.core import records
 from tfx_perf.input import measure
 from tfx_perf.input.candidates.source import RecordSource
-from tfx_perf.tf_internals import ancestry
+from tfx_perf.tf_internals import ancestry, datasets
 
 _READ = "read"
 _ROUNDS = 5  # more rounds would only refine shares of a few percent
@@ -167,7 +167,7 @@ def prefixes_of(source: RecordSource) -> dict[str, tf.data.Dataset]:
     if "parse" not in ends and "rename" in ends:  # a plain map parses
         ends["parse"] = ends.pop("rename")
     for stage in _BEFORE_BATCHING & ends.keys():
-        ends[stage] = _endless(ends[stage]).shard(source.options.batch_size, 0)
+        ends[stage] = datasets.endless(ends[stage]).shard(source.options.batch_size, 0)
     renamed = {"records": "decompress"} if source.compression else {}
     return {_READ: names, **{renamed.get(stage, stage): end for stage, end in ends.items()}}
 
@@ -190,11 +190,6 @@ def _nodes(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     while len(inputs := ancestry.inputs(nodes[-1])) == 1:
         nodes.append(inputs[0])
     return nodes[::-1]
-
-
-def _endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
-    return dataset if endless else dataset.repeat()
 
 
 def _reader(batch_bytes: float) -> measure.Consumer:

@@ -16,6 +16,12 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset, repeated unless it is already endless."""
+    is_endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
+    return dataset if is_endless else dataset.repeat()
+
+
 def repeated(batch: Any, *, spec: Any = None) -> tf.data.Dataset:
     """Returns a dataset that repeats a batch of eager tensors; a wider `spec` avoids retracing."""
     data = tf.data.Dataset.from_tensors(batch).repeat()
