@@ -112,8 +112,22 @@ class PipelineServer:
     def __init__(
         self, host: str | None = None, *, attempts: int = 4, **client_options: Any
     ) -> None:
-        self._connection = Connection(host, attempts=attempts, client_options=client_options)
-        self._client, self._call = self._connection.client, self._connection.call
+        self._host = host or os.environ.get(ENDPOINT_VARIABLE)
+        if not self._host and not _has_cluster():
+            raise errors.UserError(
+                "Expected the address of a Kubeflow Pipelines server. Received: no host, no "
+                f"{ENDPOINT_VARIABLE}, no cluster around and no kube config."
+            )
+        if self._host and "://" not in self._host:
+            self._host = f"https://{self._host}"
+        # Its warnings about each retry are not helpful.
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            client_class = _client_class(attempts)
+            self._client = self._call(client_class, host=self._host, **client_options)
+        # The client itself checks only if it has no namespace.
+        self._call(self._client.get_kfp_healthz)
 
     def pipeline_id(self, name: str) -> str | None:
         """Returns the id of a pipeline; None if the server has none of that name."""
@@ -250,7 +264,38 @@ class PipelineServer:
         return self._link(f"runs/details/{run_id}")
 
     def _link(self, page: str) -> str:
-        return f"{self._connection.ui_address}/#/{page}"
+        address = self._client._get_url_prefix().rstrip("/")  # as kfp prints it in its own links
+        return f"{address}/#/{page}"
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Calls a function of the client; a `UserError` says why the server refuses it."""
+        import kfp_server_api
+
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):  # kfp prints links
+                return function(*arguments, **keywords)
+        except kfp_server_api.ApiException as error:
+            raise errors.UserError(self._explained(error)) from error
+        except urllib3.exceptions.HTTPError as error:
+            reason = " ".join(str(getattr(error, "reason", error)).split())
+            raise errors.UserError(
+                "Expected a Kubeflow Pipelines server that answers. Received: "
+                f"host={self._host or 'of the kube config'} ({reason})."
+            ) from error
+
+    def _explained(self, error: Any) -> str:
+        message = errors.of_server(error)
+        where = f"host={self._host or 'of the kube config'}"
+        if error.status in _UNAUTHORIZED:
+            return (
+                f"Expected credentials that the server accepts. Received: {where} answers "
+                f"{error.status} ({message}). Give a token or cookies, as for kfp.Client."
+            )
+        if error.status == _CONFLICT:
+            return f"Expected a name that is not taken. Received: {message}."
+        if error.status == _NOT_FOUND:
+            return f"Expected something that the server has. Received: {where}: {message}."
+        return f"Expected the server to accept this. Received: {error.status} {message}."
 
 
 def _with_time(name: str) -> str:
@@ -300,80 +345,27 @@ class _Retry(urllib3.Retry):
         return status_code in _NOT_BEGUN or (method == "GET" and status_code in _UNKNOWN)
 
 
-class Connection:
-    """A `kfp.Client`, as `client`, whose calls are retried if that does no harm."""
+def _client_class(attempts: int) -> Any:
+    """Returns `kfp.Client`, changed so that a request is retried if that does no harm."""
+    retries = _Retry(
+        attempts - 1, allowed_methods={"GET"}, backoff_factor=_PAUSE_SECONDS,
+        raise_on_status=False, respect_retry_after_header=False,  # it may be an hour
+    )  # fmt: skip
+    base: Any = _import_kfp().Client
 
-    def __init__(
-        self, host: str | None, *, attempts: int, client_options: Mapping[str, Any]
-    ) -> None:
-        self._host = host or os.environ.get(ENDPOINT_VARIABLE)
-        if not self._host and not _has_cluster():
-            raise errors.UserError(
-                "Expected the address of a Kubeflow Pipelines server. Received: no host, no "
-                f"{ENDPOINT_VARIABLE}, no cluster around and no kube config."
-            )
-        if self._host and "://" not in self._host:
-            self._host = f"https://{self._host}"
-        # Its warnings about each retry are not helpful.
-        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-        retries = _Retry(
-            attempts - 1, allowed_methods={"GET"}, backoff_factor=_PAUSE_SECONDS,
-            raise_on_status=False, respect_retry_after_header=False,  # it may be an hour
-        )  # fmt: skip
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            base: Any = _import_kfp().Client
+    class Client(base):
+        """Asks for the server's health once; the retries are ours."""
 
-            class Client(base):
-                """Asks for the server's health once; the retries are ours."""
+        def _load_config(self, *arguments: Any, **keywords: Any) -> Any:
+            config = super()._load_config(*arguments, **keywords)
+            config.retries = retries
+            return config
 
-                def _load_config(self, *arguments: Any, **keywords: Any) -> Any:
-                    config = super()._load_config(*arguments, **keywords)
-                    config.retries = retries
-                    return config
+        def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
+            del sleep_duration
+            return self._healthz_api.healthz_service_get_healthz()
 
-                def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
-                    del sleep_duration
-                    return self._healthz_api.healthz_service_get_healthz()
-
-            self.client = self.call(lambda: Client(host=self._host, **client_options))
-        # The client itself checks only if it has no namespace.
-        self.call(self.client.get_kfp_healthz)
-
-    @property
-    def ui_address(self) -> str:
-        """Address of the UI."""
-        return self.client._get_url_prefix().rstrip("/")  # as kfp prints it in its own links
-
-    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function of the client; a `UserError` says why the server refuses it."""
-        import kfp_server_api
-
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):  # kfp prints links
-                return function(*arguments, **keywords)
-        except kfp_server_api.ApiException as error:
-            raise errors.UserError(self._explained(error)) from error
-        except urllib3.exceptions.HTTPError as error:
-            reason = " ".join(str(getattr(error, "reason", error)).split())
-            raise errors.UserError(
-                "Expected a Kubeflow Pipelines server that answers. Received: "
-                f"host={self._host or 'of the kube config'} ({reason})."
-            ) from error
-
-    def _explained(self, error: Any) -> str:
-        message = errors.of_server(error)
-        where = f"host={self._host or 'of the kube config'}"
-        if error.status in _UNAUTHORIZED:
-            return (
-                f"Expected credentials that the server accepts. Received: {where} answers "
-                f"{error.status} ({message}). Give a token or cookies, as for kfp.Client."
-            )
-        if error.status == _CONFLICT:
-            return f"Expected a name that is not taken. Received: {message}."
-        if error.status == _NOT_FOUND:
-            return f"Expected something that the server has. Received: {where}: {message}."
-        return f"Expected the server to accept this. Received: {error.status} {message}."
+    return Client
 
 
 def _has_cluster() -> bool:
