@@ -164,11 +164,11 @@ def _build(part: _Part, image: str) -> dict[str, Any]:
 
 def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> str | None:
     if settings.pipeline_root:
-        if settings.pipeline_root.partition("://")[0] not in notes.SCHEMES:
+        if not settings.pipeline_root.startswith(lint.STORES):
             raise errors.UserError(
-                f"Expected an object store, {' or '.join(f'{name}://' for name in notes.SCHEMES)}. "
+                f"Expected an object store, {' or '.join(lint.STORES)}. "
                 f"Received: pipeline_root={settings.pipeline_root}."
             )
         return settings.pipeline_root
     root = str(pipeline.pipeline_info.pipeline_root)
-    return root if root.partition("://")[0] in notes.SCHEMES and "://" in root else None
+    return root if root.startswith(lint.STORES) else None

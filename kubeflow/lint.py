@@ -20,6 +20,8 @@ from tfx_perf.kubeflow.spec import tasks
 
 # The server's rule for a pipeline, with TFX's limit of its length, which is shorter.
 PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+STORES = ("minio://", "s3://", "gs://")
+"""The object stores that the launcher knows, and a pipeline root may be in."""
 # Argo's rule for a DAG's tasks (workflow/validate).
 _TASK_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")
 
@@ -244,7 +246,7 @@ def _cycles(spec: _Spec) -> _Problems:
 def _pipeline_root(spec: _Spec) -> _Problems:
     # objectstore/config.go: ParseBucketPathToConfig
     root = spec.get("defaultPipelineRoot", "")
-    if root and root.partition("://")[0] not in ("minio", "s3", "gs"):
+    if root and not root.startswith(STORES):
         yield f"defaultPipelineRoot {root}: the launcher knows minio://, s3:// and gs://"
 
 

@@ -11,10 +11,8 @@ from tfx.dsl.components.common import resolver
 
 from tfx_perf.components import PerfEvaluator
 from tfx_perf.config import PerfConfig
+from tfx_perf.kubeflow import lint
 from tfx_perf.kubeflow.settings import KubeflowSettings
-
-SCHEMES = ("minio", "s3", "gs")
-"""The object stores that a pipeline root may be in."""
 
 # The consequence of an empty input, by its name.
 _CONSEQUENCES = {
@@ -65,8 +63,7 @@ def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
 
 
 def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
-    is_seen = "://" in root and root.partition("://")[0] in SCHEMES
-    if root and not settings.pipeline_root and not is_seen:
+    if root and not settings.pipeline_root and not root.startswith(lint.STORES):
         yield (
             f"pipeline_root={root} is dropped, since no pod sees it: that of the run counts, or "
             "the server's own. Give the settings a pipeline_root in an object store."
