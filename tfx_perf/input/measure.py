@@ -1,7 +1,6 @@
 """Measures how fast datasets are, side by side, alone or in the user's training step."""
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -70,7 +69,8 @@ def rates(samples: Sequence[Sample]) -> list[float]:
 def take_only(dataset: tf.data.Dataset) -> Take:
     """Returns a function that takes batches from a new iterator, in a loop inside of a graph."""
     # The iterator's end is awaited: in the background (`unawaited`) it would disturb the next turn.
-    return functools.partial(_take, iter(dataset))
+    iterator = iter(dataset)
+    return lambda count: _loop(iterator, tf.constant(count, tf.int64))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,10 +143,6 @@ def _timed(take: Take, count: int) -> float:
     started = time.perf_counter()
     take(count)
     return time.perf_counter() - started
-
-
-def _take(iterator: tf.data.Iterator, count: int) -> None:
-    _loop(iterator, tf.constant(count, tf.int64))
 
 
 @tf.function(reduce_retracing=True, autograph=False)  # AutoGraph would take a tenth of a second
