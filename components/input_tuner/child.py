@@ -77,6 +77,7 @@ class _Planning:
         )
         if plan:
             return plan
+        captured, note = self._training(folder)
         tune = functools.partial(
             tuner.tune,
             settings=self._settings,
@@ -84,9 +85,8 @@ class _Planning:
             expected_runs=self._schedule.run_count(
                 runs_before=len(plans) + self._failures, is_pipeline=True
             ),
+            keeps_order=self._must_be_exact(),  # the training code may require it
         )
-        captured, note = self._training(folder)
-        tune = functools.partial(tune, keeps_order=self._must_be_exact())  # the code may require it
         try:
             source = self._as_trained_on(default, captured)
             plan = tune(source, train=captured, spent_seconds=time.monotonic() - began)
