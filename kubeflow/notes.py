@@ -28,11 +28,11 @@ def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
     """Returns remarks for the user before a run, one sentence each."""
     nodes = pipeline.components
     return [
-        *_of_root(str(pipeline.pipeline_info.pipeline_root), settings),
-        *_of_resolvers(nodes),
-        *_of_gates(nodes),
-        *_of_missing_nodes(nodes),
-        *_of_paths(nodes, settings),
+        *_dropped_root(str(pipeline.pipeline_info.pipeline_root), settings),
+        *_dropped_resolvers(nodes),
+        *_gates_without_baseline(nodes),
+        *_inputs_without_node(nodes),
+        *_lost_paths(nodes, settings),
     ]
 
 
@@ -62,7 +62,7 @@ def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
     return named - {None, *(node.id for node in nodes)}
 
 
-def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
+def _dropped_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
     if root and not settings.pipeline_root and not root.startswith(lint.STORES):
         yield (
             f"pipeline_root={root} is dropped, since no pod sees it: that of the run counts, or "
@@ -70,7 +70,7 @@ def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
         )
 
 
-def _of_resolvers(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
+def _dropped_resolvers(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
     for removed in sorted(left_out(nodes)):
         empty = []
         for node, key, _ in inputs_from(nodes, {removed}):
@@ -82,7 +82,7 @@ def _of_resolvers(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
         )
 
 
-def _of_gates(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
+def _gates_without_baseline(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, PerfEvaluator):
             gate = PerfConfig.from_json(node.exec_properties["config"]).gate
@@ -93,7 +93,7 @@ def _of_gates(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
                 )
 
 
-def _of_missing_nodes(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
+def _inputs_without_node(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
     for node, key, producer in inputs_from(nodes, missing(nodes)):
         yield (
             f"{node.id}.{key} stays empty, since {producer} is not in the pipeline. Add it to the "
@@ -101,7 +101,7 @@ def _of_missing_nodes(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
         )
 
 
-def _of_paths(nodes: Sequence[base_node.BaseNode], settings: KubeflowSettings) -> Iterator[str]:
+def _lost_paths(nodes: Sequence[base_node.BaseNode], settings: KubeflowSettings) -> Iterator[str]:
     for node in nodes:
         node_settings = settings.for_node(node.id)
         mounts = (*node_settings.volumes, *node_settings.secret_volumes)

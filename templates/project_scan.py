@@ -94,7 +94,7 @@ def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
         unread = "".join(f"; could not decode {path}" for path in _unread(project))
         raise errors.UserError(
             "Expected a pipeline that assigns a Trainer, e.g. trainer = Trainer(...). "
-            f"Received: project={project}, in which there is none{unread}.{_of_ours(project)}"
+            f"Received: project={project}, in which there is none{unread}.{_hint(project)}"
         )
     wanted = [trainer for trainer in trainers if line in (None, trainer[2].lineno)]
     if len(wanted) != 1:
@@ -106,7 +106,7 @@ def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
     return _step(*wanted[0])
 
 
-def _of_ours(project: pathlib.Path) -> str:
+def _hint(project: pathlib.Path) -> str:
     """Returns a hint for a project that already has OptimizedTrainer; empty for any other."""
     users = [source.path for source in sources(project) if "OptimizedTrainer(" in source.text]
     if not users:

@@ -23,8 +23,8 @@ _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", 
             "@yearly")  # fmt: skip
 
 # Settings for which Airflow's operator, or its DAG, has no argument.
-_OF_OURS = {"environment", "operator_arguments"}
-_NOT_OF_THE_DAG = {"parameters", "default_args", "nodes", "python", "python_path", "container"}
+_OWN_FIELDS = {"environment", "operator_arguments"}
+_NO_DAG_ARGUMENTS = {"parameters", "default_args", "nodes", "python", "python_path", "container"}
 
 
 class TaskSettings(Section):
@@ -68,7 +68,7 @@ class TaskSettings(Section):
 
     def arguments(self) -> dict[str, Any]:
         """Returns the operator's arguments that are set."""
-        set_here = self.model_dump(exclude=_OF_OURS, exclude_none=True)
+        set_here = self.model_dump(exclude=_OWN_FIELDS, exclude_none=True)
         return {**set_here, **self.operator_arguments}
 
 
@@ -154,6 +154,6 @@ class AirflowSettings(Settings):
 
     def dag_arguments(self) -> dict[str, Any]:
         """Returns Airflow's arguments of the DAG that are set, except parameters and tasks."""
-        given = self.model_dump(exclude=_NOT_OF_THE_DAG, exclude_none=True)
+        given = self.model_dump(exclude=_NO_DAG_ARGUMENTS, exclude_none=True)
         # Without the argument `schedule`, Airflow 2 would run the DAG daily.
         return {**given, "schedule": self.schedule}
