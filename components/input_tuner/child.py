@@ -88,11 +88,11 @@ class _Planning:
             keeps_order=self._must_be_exact(),  # the training code may require it
         )
         try:
-            source = self._as_trained_on(default, captured)
+            source = self._training_source(default, captured)
             plan = tune(source, train=captured, spent_seconds=time.monotonic() - began)
         except measure.StepFailedError as error:
             note = str(error)
-            source = self._as_trained_on(default, None)
+            source = self._training_source(default, None)
             plan = tune(source, train=None, spent_seconds=time.monotonic() - began)
         plan = previous.keyed(plan, key, plans=plans, failures=self._failures)
         if not plan.is_conclusive:
@@ -114,7 +114,7 @@ class _Planning:
             }
         )
 
-    def _as_trained_on(
+    def _training_source(
         self, source: source_lib.RecordSource, captured: training.CapturedTraining | None
     ) -> source_lib.RecordSource:
         if captured:

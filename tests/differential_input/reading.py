@@ -240,7 +240,7 @@ def _over_patterns(name: str) -> Any:
 
 def _collected(reader: Reader, dataset: tf.data.Dataset) -> tf.Tensor:
     """Returns fingerprints of all examples, by operations alone."""
-    rows = equivalence.of_batches(dataset)
+    rows = equivalence.to_fingerprints(dataset)
     return rows.reduce(
         tf.zeros([0], tf.int64), lambda all_rows, batch: tf.concat([all_rows, batch], axis=0)
     )

@@ -62,7 +62,7 @@ def test_nothing_is_held_twice_but_strings():
 
 
 def column_of(*chunks):
-    found = table.of_spec(spec(tf.string, 1))
+    found = table.column_for(spec(tf.string, 1))
     for chunk in chunks:
         found.add(tf.constant(chunk, shape=[len(chunk), 1]))
     found.end()

@@ -125,7 +125,7 @@ class Equivalence:
         return file_order_deviation([state.size_bytes for state in states])
 
     def _epochs(self, batches: tf.data.Dataset, *, seconds: float) -> Iterator[Prefix]:
-        fingerprints = of_batches(batches)
+        fingerprints = to_fingerprints(batches)
         stop = time.monotonic() + min(seconds, self._epochs_seconds)
         for _ in range(_MAX_EPOCHS):
             started = time.monotonic()
@@ -166,14 +166,14 @@ def digest(dataset: tf.data.Dataset) -> Digest:
 
 def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
     """Returns the fingerprints of the batches that can be read in `seconds`, at least one."""
-    return _read(of_batches(dataset), seconds=seconds)
+    return _read(to_fingerprints(dataset), seconds=seconds)
 
 
-def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def to_fingerprints(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Replaces each batch by the fingerprints of its examples, int64 of shape [batch]."""
     return datasets.mapped(
         dataset,
-        lambda *batch: _of_examples(batch),
+        lambda *batch: _fingerprint_examples(batch),
         num_parallel_calls=host.cpu_count(),
         deterministic=True,
     )
@@ -203,7 +203,7 @@ def _first_batch(dataset: tf.data.Dataset) -> Prefix:
     """Returns the `prefix` of one batch, eagerly, as tracing many features takes seconds."""
     for batch in datasets.without_autotune(dataset.take(1)):
         parts = batch if isinstance(batch, tuple) else (batch,)
-        return Prefix(_of_examples(parts).numpy(), batches=1, complete=True)
+        return Prefix(_fingerprint_examples(parts).numpy(), batches=1, complete=True)
     return Prefix(np.empty(0, np.int64), batches=0, complete=True)
 
 
@@ -219,13 +219,13 @@ def _read(fingerprints: tf.data.Dataset, *, seconds: float) -> Prefix:
     return Prefix(np.concatenate(batches), len(batches) - 1, complete)
 
 
-def _of_examples(batch: tuple[Any, ...]) -> tf.Tensor:
+def _fingerprint_examples(batch: tuple[Any, ...]) -> tf.Tensor:
     """Returns one int64 fingerprint per example, shape [batch]."""
-    parts = [_of_component(part) for part in tf.nest.flatten(batch)]
+    parts = [_fingerprint_rows(part) for part in tf.nest.flatten(batch)]
     return _as_integers(tf.fingerprint(tf.stack(parts, axis=1)))
 
 
-def _of_component(value: Any) -> tf.Tensor:
+def _fingerprint_rows(value: Any) -> tf.Tensor:
     """Returns one int64 fingerprint per row of any kind of tensor, shape [batch]."""
     if isinstance(value, tf.RaggedTensor):
         value = value.to_sparse()

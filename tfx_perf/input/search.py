@@ -102,7 +102,7 @@ class Search:
             self.diagnosis, turn = diagnosis.alone(
                 self._default, batch_size=self.batch_size, turn_share=_BRIEF_SHARE
             )
-            decided = self._as_ordered() or self._decided_alone(candidates, turn)
+            decided = self._decided_by_order() or self._decided_alone(candidates, turn)
             if decided:
                 return decided
             self._train.prepare()
@@ -118,7 +118,7 @@ class Search:
         )
         if rates.is_fed:
             return Choice(DEFAULT, rates.verdict, was_searched=False)
-        if decided := self._as_ordered():
+        if decided := self._decided_by_order():
             return decided
         if not self._is_worth_it(rates):
             return self._too_little(self.least_seconds(rates))
@@ -126,7 +126,7 @@ class Search:
         self._budget.limit(max(_AMPLE_RATIO * self.least_seconds(rates), most_seconds))
         return self._searched(candidates)
 
-    def _as_ordered(self) -> Choice | None:
+    def _decided_by_order(self) -> Choice | None:
         """Returns the default if its order must be kept; every other candidate's differs."""
         reason = "The default stays: a training that must be reproducible keeps its order."
         return Choice(DEFAULT, reason, was_searched=False) if self._keeps_order else None
@@ -231,7 +231,7 @@ class Search:
                 ready = candidate_check.dropped(candidate, "not measured: time ran out")
             try:
                 if ready.dataset is not None:
-                    dataset = self._as_trained_on(candidate, ready.dataset)
+                    dataset = self._training_dataset(candidate, ready.dataset)
                     self._contenders[candidate.name] = dataset
             except Exception as error:  # the user's code must not end the search
                 ready = candidate_check.dropped(candidate, errors.in_one_line(error))
@@ -251,13 +251,13 @@ class Search:
         if self.diagnosis.user_share > _USER_SHARE:
             names += self._with_autotune(candidates[0])
         if not self._has_time(1 + len(names)):
-            return self._without_time()
+            return self._out_of_time()
         self._turns(names, decided=choice.is_decided, share=_MEASURED)
         best = choice.best_of([self.outcomes[name] for name in names], margin=self._margin)
         if best is None:
             return choice.none_is_faster(self._margin)
         if not self._has_time(0):
-            return self._without_time()
+            return self._out_of_time()
         on_train_step = self._train is not None
         samples = self._turns([best.name], on_train_step=on_train_step, max_rounds=max_rounds)
         final = choice.comparison(samples, best.name, on_train_step=on_train_step)
@@ -276,7 +276,7 @@ class Search:
         proof = _FEWEST_ROUNDS * (3 if self._train else 2)
         return self._budget.left_seconds >= self._turn_seconds * (turns + proof)
 
-    def _without_time(self) -> Choice:
+    def _out_of_time(self) -> Choice:
         self.rounds = 0  # no comparison was finished; earlier rounds decide nothing
         return choice.too_few_rounds()
 
@@ -313,7 +313,7 @@ class Search:
                 self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
         return samples
 
-    def _as_trained_on(self, candidate: Candidate, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    def _training_dataset(self, candidate: Candidate, dataset: tf.data.Dataset) -> tf.data.Dataset:
         if self._train is None:
             return dataset
         source = self._source

@@ -138,21 +138,21 @@ def advise(
     """Returns what to change; if training is fed, only what changes the training itself."""
     rates = [diagnosis.pipeline_examples_per_second, *trial_rates]
     advices = [
-        *_of_shuffling(source, example_count=example_count, mixing_ratio=mixing_ratio),
-        *_of_dropping(source.options, example_count=example_count),
-        *_of_noise(rates),
+        *_shuffle_advice(source, example_count=example_count, mixing_ratio=mixing_ratio),
+        *_drop_advice(source.options, example_count=example_count),
+        *_noise_advice(rates),
     ]
     if diagnosis.is_fed:
         return tuple(advices)
     worst = diagnosis.bottleneck
     if worst and worst.name in _READING:
-        advices += _of_files(source, worst)
+        advices += _file_advice(source, worst)
     if worst and worst.name in _PER_BATCH:
-        advices += _of_batches(source.options.batch_size, worst)
+        advices += _batch_advice(source.options.batch_size, worst)
     return tuple(advices)
 
 
-def _of_files(source: RecordSource, worst: Stage) -> Iterator[Advice]:
+def _file_advice(source: RecordSource, worst: Stage) -> Iterator[Advice]:
     count, cpus = len(source.files), host.cpu_count()
     takes = f"{worst.name} takes {worst.share:.0%} of the input's time"
     if count == 1 and source.compression:
@@ -178,7 +178,7 @@ def _of_files(source: RecordSource, worst: Stage) -> Iterator[Advice]:
         )
 
 
-def _of_shuffling(
+def _shuffle_advice(
     source: RecordSource, *, example_count: int | None, mixing_ratio: float | None
 ) -> Iterator[Advice]:
     buffer = source.options.shuffle_buffer_size
@@ -200,7 +200,7 @@ def _of_shuffling(
         )
 
 
-def _of_dropping(options: Any, *, example_count: int | None) -> Iterator[Advice]:
+def _drop_advice(options: Any, *, example_count: int | None) -> Iterator[Advice]:
     if not (options.drop_final_batch and options.num_epochs and example_count):
         return
     total = example_count * options.num_epochs
@@ -214,7 +214,7 @@ def _of_dropping(options: Any, *, example_count: int | None) -> Iterator[Advice]
         )
 
 
-def _of_batches(batch_size: int, worst: Stage) -> Iterator[Advice]:
+def _batch_advice(batch_size: int, worst: Stage) -> Iterator[Advice]:
     if batch_size < _TINY_BATCH:
         yield Advice(
             code="tiny_batch",
@@ -224,7 +224,7 @@ def _of_batches(batch_size: int, worst: Stage) -> Iterator[Advice]:
         )
 
 
-def _of_noise(rates: Sequence[statistics.Interval]) -> Iterator[Advice]:
+def _noise_advice(rates: Sequence[statistics.Interval]) -> Iterator[Advice]:
     noise = max((rate.high - rate.low) / 2 / rate.value for rate in rates)
     if noise > _NOISE:
         yield Advice(

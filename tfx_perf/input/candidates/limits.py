@@ -105,10 +105,10 @@ class Limits:
 
 def tensor_bytes(structure: Any) -> int:
     """Returns the bytes of dense, ragged and sparse tensors, strings by their length."""
-    return sum(map(_bytes_of_one, tf.nest.flatten(structure, expand_composites=True)))
+    return sum(map(_size_of_tensor, tf.nest.flatten(structure, expand_composites=True)))
 
 
-def _bytes_of_one(value: tf.Tensor) -> int:
+def _size_of_tensor(value: tf.Tensor) -> int:
     if value.dtype == tf.string:
         content = int(tf.reduce_sum(tf.cast(tf.strings.length(value), tf.int64)))
         return content + STRING_HEADER_BYTES * int(tf.size(value))

@@ -222,7 +222,7 @@ class RecordSource:
             if spec is not None and replaced._static_batch_size == self._static_batch_size:
                 known["element_spec"] = spec
             elif spec is not None and not replaced.drops_remainder:
-                known["element_spec"] = tf.nest.map_structure(_of_any_batch_size, spec)
+                known["element_spec"] = tf.nest.map_structure(_with_open_batch_size, spec)
             vars(replaced).update(known)
         return replaced
 
@@ -278,7 +278,7 @@ def _lengths(file: str, *, compression: str) -> list[int]:
     return sizes
 
 
-def _of_any_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:
+def _with_open_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:
     """Returns the spec of the same rows if the last batch may be smaller."""
     shape = tf.TensorShape([None]).concatenate(spec.shape[1:])
     if isinstance(spec, tf.RaggedTensorSpec):

@@ -122,7 +122,7 @@ class _RepeatedStrings(Column):
         return tf.reshape(tf.gather(tf.constant(codes, tf.int32), places), tf.shape(value))
 
 
-def of_spec(spec: tf.TypeSpec) -> Column:
+def column_for(spec: tf.TypeSpec) -> Column:
     """Returns an empty column for rows of `spec`."""
     is_dense = isinstance(spec, tf.TensorSpec)
     return _RepeatedStrings(spec) if is_dense and spec.dtype == tf.string else Column(spec)
@@ -214,7 +214,7 @@ class Table:
     held_bytes: int
 
     @classmethod
-    def of_columns(cls, columns: Sequence[Column], *, element_spec: Any) -> "Table":
+    def from_columns(cls, columns: Sequence[Column], *, element_spec: Any) -> "Table":
         """Makes a table, emptying the columns on the way so that little is held twice."""
         specs = tf.nest.flatten(element_spec)
         distinct = {number: each.distinct for number, each in enumerate(columns)}
@@ -254,7 +254,7 @@ def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> T
         NotApplicable: over the limits, no rows, or sparse tensors that are not lists of values.
     """
     spec, _ = chunks.element_spec
-    columns = [of_spec(part) for part in tf.nest.flatten(spec)]
+    columns = [column_for(part) for part in tf.nest.flatten(spec)]
     read_bytes, started = 0, time.monotonic()
     # Use host memory even if a GPU is the default device, and stay outside of any graph.
     with tf.init_scope(), tf.device("/CPU:0"):
@@ -274,7 +274,7 @@ def load(chunks: tf.data.Dataset, *, limits: Limits, expected_bytes: float) -> T
         for each in columns:
             each.end()
         limits.check(_needed_bytes(columns))
-        return Table.of_columns(columns, element_spec=spec)
+        return Table.from_columns(columns, element_spec=spec)
 
 
 def _needed_bytes(columns: list[Column]) -> int:
