@@ -22,13 +22,13 @@ _LOGGER = logging.getLogger(__name__)
 _FOLDER, _SHARED_PREFIX, _MODEL_RUN = "training_checkpoints", "checkpoints-", "model_run"
 # Files that another run resumes from or takes into account; without them, nothing else that a
 # training writes there is useful.
-_OF_USE = (
+_USEFUL = (
     *earlier.FILE_NAMES,
     "fit-*/*/checkpoint-*",
     "fit-*/*/attempt.json",
     "fit-*/*/shortage.json",
 )
-_OF_NO_USE = ("fit-*", "model_run*")
+_USELESS = ("fit-*", "model_run*")
 # Earlier runs do not change the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
 # Neither does monitoring, the location of the workers, or the gate.
@@ -84,11 +84,11 @@ def tidied(folder: str | None) -> Iterator[None]:
         yield
     finally:
         path = pathlib.Path(folder) if folder else None
-        if path is not None and path.is_dir() and not _matching(_OF_USE, path):
+        if path is not None and path.is_dir() and not _matching(_USEFUL, path):
             with contextlib.suppress(errors.UserError):  # another process trains there by now
                 lock = FolderLock(path)
                 lock.acquire()
-                for left in _matching(_OF_NO_USE, path):
+                for left in _matching(_USELESS, path):
                     shutil.rmtree(left, ignore_errors=True)
                 lock.release()
                 with contextlib.suppress(OSError):  # it holds something else
