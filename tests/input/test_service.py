@@ -110,8 +110,9 @@ def test_refuses_a_global_seed(service, make_source):
 
 
 def test_refuses_several_training_workers(service, make_source, monkeypatch):
-    cluster = {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    cluster = {"chief": ["a:1"], "worker": ["b:1"]}
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     with pytest.raises(candidate.NotApplicable, match="several training workers"):
         build(make_source(), service)
 

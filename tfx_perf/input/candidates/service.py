@@ -1,12 +1,11 @@
 """Reading, shuffling and parsing on the workers of a tf.data service."""
 
-import json
-import os
 import socket
 
 import tensorflow as tf
 
 from tfx_perf.config import base
+from tfx_perf.core import workers
 from tfx_perf.hardware import host
 from tfx_perf.input.candidates import batching
 from tfx_perf.input.candidates.block_reader import FILES_AT_ONCE
@@ -73,19 +72,10 @@ class Service(Candidate):
             raise NotApplicable(
                 "with a global seed (tf.random.set_seed) a tf.data service would repeat one order"
             )
-        if _training_workers() > 1:
+        if len(workers.these_hosts()) > 1:
             raise NotApplicable("each of several training workers would get all examples")
         try:  # TensorFlow itself would wait for the dispatcher for hours
             seconds = max(0.1, min(_CONNECT_SECONDS, limits.remaining_seconds))
             socket.create_connection(base.grpc_address(self._address), seconds).close()
         except (OSError, ValueError) as error:
             raise NotApplicable(f"no dispatcher answers at {self._address}: {error}") from error
-
-
-def _training_workers() -> int:
-    """Returns how many processes train together, by the variable that tf.distribute reads."""
-    try:
-        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    except ValueError:  # tf.distribute will complain about it
-        return 1
-    return sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))
