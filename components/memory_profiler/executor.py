@@ -95,6 +95,7 @@ class Attempts:
         self._module = child.Module(inputs, dict(exec_properties), str(folder), reserved_bytes)
         self._example_count = tuned.example_count if tuned else None  # of the split
         self._settings, self._folder = settings, folder
+        self._progress_file = folder / record.PROGRESS_FILE_NAME
         self._deadline = time.monotonic() + settings.timeout_seconds
         self._took_seconds = 0.0  # by the last process
 
@@ -111,10 +112,6 @@ class Attempts:
         except errors.MeasurementError as error:
             return unmeasured.MissingMeasurement(reason=str(error), may_pass=True)
         return self._completed(profiled)
-
-    @property
-    def _progress_file(self) -> pathlib.Path:
-        return self._folder / record.PROGRESS_FILE_NAME
 
     def _run(
         self,
