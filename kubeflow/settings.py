@@ -77,11 +77,6 @@ class Toleration(Section):
             raise ValueError("tolerationSeconds with the effect NoExecute")
         return self
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields that are set, as in a pod's manifest."""
-        return self.model_dump(exclude_none=True)
-
 
 # Kubernetes refuses other values, but only when it creates the pod.
 _LabelValue = Annotated[

@@ -212,7 +212,7 @@ def _config(node: NodeSettings) -> dict[str, Any]:
     metadata = {"labels": dict(node.pod_labels), "annotations": dict(node.pod_annotations)}
     config = {
         "nodeSelector": {"labels": dict(node.node_selector)} if node.node_selector else None,
-        "tolerations": [toleration.fields for toleration in node.tolerations],
+        "tolerations": [each.model_dump(exclude_none=True) for each in node.tolerations],
         "secretAsEnv": [
             {
                 "secretName": source.partition("/")[0],
