@@ -22,16 +22,6 @@ TEMPLATES = {
 _PIPELINE = "training_pipeline.py"
 
 
-def check_pipeline_name(name: str) -> str:
-    """Returns a pipeline's name; UserError if Airflow or ML Metadata could not store it."""
-    if not _NAME.fullmatch(name):
-        raise errors.UserError(
-            "Expected a pipeline name of at most 63 letters, digits, - and _, the first a letter "
-            f"or digit. Received: pipeline_name={name}."
-        )
-    return name
-
-
 def copy_project(
     template: str, *, pipeline_name: str, destination: pathlib.Path
 ) -> list[pathlib.Path]:
@@ -41,7 +31,11 @@ def copy_project(
             f"Expected one of the templates {', '.join(TEMPLATES)}. Received: model={template}. "
             "Components are added to a project that exists by `tfx-perf addon PROJECT`."
         )
-    check_pipeline_name(pipeline_name)
+    if not _NAME.fullmatch(pipeline_name):
+        raise errors.UserError(
+            "Expected a pipeline name of at most 63 letters, digits, - and _, the first a letter "
+            f"or digit. Received: pipeline_name={pipeline_name}."
+        )
     destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise errors.UserError(
