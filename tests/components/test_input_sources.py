@@ -164,7 +164,7 @@ def sources_of_case(request, case):
     """The case's source for one epoch, the endless one, and the digest of its default examples."""
     item, schema, feature = case
     source = source_of(item, schema, feature if request.param else None, num_epochs=1)
-    digest = equivalence.digest(source.default())
+    digest = equivalence.prefix(source.default()).digest
     return source, source.replace_options(num_epochs=None), digest
 
 
@@ -180,7 +180,7 @@ def test_every_candidate_yields_the_defaults_examples(name, sources_of_case):
         assert "sparse" in str(refusal)
         return
     assert found.element_spec == source.element_spec
-    assert equivalence.digest(found) == expected
+    assert equivalence.prefix(found).digest == expected
     if name == "columns" and source.schema is None:
         return  # it knows the number of rows of a batch, which a data view's decoder loses
     assert build(endless, limits=AMPLE).element_spec == endless.element_spec

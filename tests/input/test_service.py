@@ -74,7 +74,7 @@ def test_an_epoch_is_the_split(schema, service, make_source):
     source = make_source(num_epochs=1, **({"schema": schema} if schema else {}))
     dataset = build(source, service)
     assert dataset.element_spec == source.element_spec
-    assert equivalence.digest(dataset) == equivalence.digest(source.default())
+    assert equivalence.prefix(dataset).digest == equivalence.prefix(source.default()).digest
     first, again = numbers(dataset), numbers(dataset)
     assert sorted(again) == list(range(230))
     assert first != again

@@ -159,11 +159,6 @@ def check_beginning(source: RecordSource, build: Build) -> None:
     _check_same(beginning, expected.digest)
 
 
-def digest(dataset: tf.data.Dataset) -> Digest:
-    """Returns the digest of a finite dataset of batches."""
-    return prefix(dataset).digest
-
-
 def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
     """Returns the fingerprints of the batches that can be read in `seconds`, at least one."""
     return _read(to_fingerprints(dataset), seconds=seconds)
