@@ -178,17 +178,11 @@ def _parsed(source: Source) -> ast.Module:
         ) from error
 
 
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
 def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     """Whether a node calls TFX's own component of this name, not that of Google Cloud."""
     if not isinstance(node, ast.Call):
         return False
-    callee = _dotted(node.func)
+    callee = ast.unparse(node.func)
     return callee.split(".")[-1] == name and "google_cloud" not in callee
 
 
@@ -301,7 +295,7 @@ def _takers(
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
             appends = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
-            if appends and [*map(_dotted, call.args)] == [name]:
+            if appends and [*map(ast.unparse, call.args)] == [name]:
                 yield node, grown_list(call)
 
 
@@ -324,7 +318,7 @@ def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
 
 
 def _is_through_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] in _THROUGH_CALLS
+    return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in _THROUGH_CALLS
 
 
 def grown_list(node: ast.AST) -> str | None:
