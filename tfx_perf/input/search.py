@@ -124,7 +124,7 @@ class Search:
             return self._too_little(self.least_seconds(rates))
         most_seconds = _SEARCH_SHARE * self._gain.possible_seconds(rates)
         self._budget.limit(max(_AMPLE_RATIO * self.least_seconds(rates), most_seconds))
-        return self._searched(candidates)
+        return self._search(candidates)
 
     def _decided_by_order(self) -> Choice | None:
         """Returns the default if its order must be kept; every other candidate's differs."""
@@ -182,7 +182,7 @@ class Search:
             return self._too_little(shortest_seconds)
         return None
 
-    def _searched(self, candidates: Sequence[Candidate]) -> Choice:
+    def _search(self, candidates: Sequence[Candidate]) -> Choice:
         """Tests the first candidate in training, then all if enough could still be gained.
 
         If there is no time for another candidate, the first or the default is chosen.
@@ -191,7 +191,7 @@ class Search:
         first, *others = candidates
         proven: Choice | None = None
         if self._train and self._examine(first):
-            proven = self._compared([first], max_rounds=measure.MIN_ROUNDS)
+            proven = self._compare([first], max_rounds=measure.MIN_ROUNDS)
             if self._is_enough(proven, search_seconds=time.monotonic() - began):
                 self._drop(others)
                 return proven
@@ -201,7 +201,7 @@ class Search:
         if not usable:
             return choice.none_measured(examined, memory_budget_bytes=budget_bytes)
         rounds = self.rounds
-        decided = self._compared(usable)
+        decided = self._compare(usable)
         if decided.name == DEFAULT and proven and proven.name != DEFAULT:
             self.rounds = max(rounds, self.rounds)
             return proven
@@ -243,7 +243,7 @@ class Search:
             skipped = candidate_check.dropped(candidate, choice.NOT_WORTH_IT)
             self.outcomes[candidate.name] = skipped.outcome
 
-    def _compared(
+    def _compare(
         self, candidates: Sequence[Candidate], *, max_rounds: int = measure.MAX_ROUNDS
     ) -> Choice:
         """Measures with nothing else running; the best must win again, in training if any."""
