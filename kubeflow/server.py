@@ -230,7 +230,7 @@ class PipelineServer:
             )
         version = self._version(job, pipeline_id)
         # The experiment is created last, if it does not exist, so that errors leave none behind.
-        params = _typed(job.parameters, version.pipeline_spec)
+        params = _convert_parameters(job.parameters, version.pipeline_spec)
         name = job.name or _with_time(job.pipeline)
         experiment = self._call(self._client.create_experiment, job.experiment)
         return {
@@ -303,7 +303,7 @@ def _with_time(name: str) -> str:
     return f"{name}-{now:%Y%m%d-%H%M%S-%f}"
 
 
-def _typed(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str, Any]:
+def _convert_parameters(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the run's parameters with the types that the pipeline declares; text is converted."""
     spec = spec or {}
     spec = spec.get("pipeline_spec", spec)  # the server may return the platform spec beside it
@@ -319,10 +319,10 @@ def _typed(given: Mapping[str, Any], spec: Mapping[str, Any] | None) -> dict[str
             raise errors.UserError(
                 f"Expected a value for the parameter {name}, which has no default. Received: none."
             )
-    return {name: _converted(name, value, definitions[name]) for name, value in given.items()}
+    return {name: _convert(name, value, definitions[name]) for name, value in given.items()}
 
 
-def _converted(name: str, value: Any, definition: Mapping[str, Any]) -> Any:
+def _convert(name: str, value: Any, definition: Mapping[str, Any]) -> Any:
     kind = str(definition.get("parameterType"))
     if lint.PARAMETER_TYPES.get(kind, str) is str:
         return str(value)

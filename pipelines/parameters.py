@@ -53,11 +53,11 @@ def typed(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> dict[
                 f"Expected a parameter of the pipeline, {', '.join(sorted(types))}. "
                 f"Received: parameter={name}. {errors.did_you_mean(name, types)}".rstrip()
             )
-        converted[name] = _converted(name, value, types[name])
+        converted[name] = _convert(name, value, types[name])
     return converted
 
 
-def _converted(name: str, value: Value, expected: type) -> Value:
+def _convert(name: str, value: Value, expected: type) -> Value:
     try:
         if expected is int and isinstance(value, float) and not value.is_integer():
             raise ValueError("it would be cut off")

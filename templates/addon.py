@@ -99,7 +99,7 @@ def addition(target: pathlib.Path) -> Addition:
         return Addition(project, files, changed=None, kept=(*present, changed), notes=())
     package = ".".join(path.parent.relative_to(root).parts)
     module = f"from {package} import {_MODULE}" if package else f"import {_MODULE}"
-    files[changed] = _changed(step, module)
+    files[changed] = _edit(step, module)
     added = Addition(
         project, files, changed, tuple(present), notes=_notes(step), encoding=step.source.encoding
     )
@@ -168,7 +168,7 @@ def _has_infra_blessing(pusher: ast.Call) -> bool:
     return any(keyword.arg == "infra_blessing" for keyword in pusher.keywords)
 
 
-def _changed(step: project_scan.TrainingStep, module: str) -> str:
+def _edit(step: project_scan.TrainingStep, module: str) -> str:
     edits: list[tuple[int, int, int, str]] = []  # line, first and last column, text
     lines = project_scan.lines_of(step.source.text)
     line_end = re.search(r"\r\n?|\n|$", step.source.text).group() or "\n"
@@ -212,7 +212,7 @@ def _changed(step: project_scan.TrainingStep, module: str) -> str:
             insert(pusher.end_lineno, pusher.end_col_offset - 1,
                    f"{separator}infra_blessing=perf_blessing")  # fmt: skip
     insert_line(step.last_import_line + 1, module)
-    return _edited(step.source.path, lines, edits, line_end)
+    return _apply_edits(step.source.path, lines, edits, line_end)
 
 
 def _indent(lines: list[str], node: _Placed) -> str:
@@ -229,7 +229,7 @@ def _after(lines: list[str], last: ast.expr | ast.keyword, call: ast.Call) -> st
     return "".join(line.partition("#")[0] for line in rest)
 
 
-def _edited(
+def _apply_edits(
     path: pathlib.Path, lines: list[str], edits: list[tuple[int, int, int, str]], line_end: str
 ) -> str:
     lines = [*lines, ""]

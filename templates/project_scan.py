@@ -80,7 +80,7 @@ def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
     trainers, called = [], []
     for source in sources(project):
         if "Trainer" in source.text:
-            module = _parsed(source)
+            module = _parse(source)
             trainers += [(source, module, *trainer) for trainer in _trainers(module)]
             calls = (node for node in ast.walk(module) if _is_call_of(node, "Trainer"))
             called += [f"{source.path}:{call.lineno}" for call in calls]
@@ -169,7 +169,7 @@ def _unread(project: pathlib.Path) -> list[pathlib.Path]:
     ]
 
 
-def _parsed(source: Source) -> ast.Module:
+def _parse(source: Source) -> ast.Module:
     try:
         return ast.parse(source.text, str(source.path))
     except SyntaxError as error:
