@@ -118,8 +118,8 @@ def train(
         streams, losses = {}, {}
         try:
             for _ in trainings:
-                stream = connections.enter_context(_accepted(server, children, deadline=deadline))
-                name, losses_found = json.loads(_line(stream, children))
+                stream = connections.enter_context(_accept(server, children, deadline=deadline))
+                name, losses_found = json.loads(_read_line(stream, children))
                 streams[name], losses[name] = stream, losses_found
             deadline = min(deadline, time.monotonic() + seconds)
             in_order = [streams[name] for name in trainings]
@@ -146,7 +146,7 @@ def _environments(name: str, job: TrainingJob) -> dict[str, Mapping[str, str]]:
     }
 
 
-def _accepted(
+def _accept(
     server: socket.socket, children: Sequence[isolate.Child], *, deadline: float
 ) -> IO[str]:
     server.settimeout(0.5)
@@ -185,7 +185,7 @@ def _blocks_in_turns(
                 began = time.monotonic()
                 with contextlib.suppress(OSError):  # it has ended; reading says why
                     _send(stream, _GO)
-                blocks[index] = float(_line(stream, children))
+                blocks[index] = float(_read_line(stream, children))
                 spent_seconds[index] += time.monotonic() - began
         except TimeoutError:  # the rounds before may be enough
             break
@@ -196,7 +196,7 @@ def _blocks_in_turns(
     return list(zip(block_seconds, spent_seconds, strict=True))
 
 
-def _line(stream: IO[str], children: Sequence[isolate.Child]) -> str:
+def _read_line(stream: IO[str], children: Sequence[isolate.Child]) -> str:
     try:
         line = stream.readline()
     except TimeoutError:

@@ -154,7 +154,7 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
     if key == "module_file":
         _check_module_file(exec_properties[key])
     try:
-        function = _imported(dict(exec_properties))
+        function = _import_run_fn(dict(exec_properties))
     except AttributeError as error:
         if not str(error).startswith("module ") or "has no attribute" not in str(error):
             raise
@@ -174,7 +174,7 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
     return function
 
 
-def _imported(exec_properties: dict[str, Any]) -> Any:
+def _import_run_fn(exec_properties: dict[str, Any]) -> Any:
     """Returns `run_fn` as TFX does, but without running pip for modules that TFX has packaged.
 
     These are plain Python without requirements, and can be imported from their wheel.

@@ -38,7 +38,7 @@ def profile_module(*, module: Sequence[Any], example_count: int | None) -> None:
     place = pathlib.Path(given.folder, record.PROGRESS_FILE_NAME)
     known = record.ProfileProgress.read(place) if place.exists() else None
     with precision.policy(precision.fixed(settings.training.precision)):
-        call = _captured(given)
+        call = _capture_fit(given)
         if call is None:
             return
         try:
@@ -71,7 +71,7 @@ def measure_footprint(*, module: Sequence[Any], batch_size: int, most: int) -> N
         taken.write(pathlib.Path(given.folder, footprint_file(taken.batch_size)))
 
     with precision.policy(precision.fixed(settings.training.precision)):
-        call = _captured(given)
+        call = _capture_fit(given)
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(given.folder))
         meter = footprint.FootprintMeter(
@@ -92,7 +92,7 @@ def footprint_file(batch_size: int | str) -> str:
     return f"footprint-{batch_size}.json"
 
 
-def _captured(module: Module) -> interception.FitCall | None:
+def _capture_fit(module: Module) -> interception.FitCall | None:
     """Returns the module's call of `fit`; if it makes none, notes why and returns None."""
     inputs, folder = json_utils.loads(module.inputs), module.folder
     # Without the plan, the examples are the same, and do not wait until the whole split is loaded.

@@ -190,7 +190,7 @@ class Attempts:
             if not ran:
                 return [], ""
             user_size = profiled.module_batch_size
-            taken += self._taken(user_size if user_size in ran else max(ran), plan=plan, most=most)
+            taken += self._take(user_size if user_size in ran else max(ran), plan=plan, most=most)
         for _ in range(_MOST_PROCESSES):
             limits = filter(None, (item.limit_bytes for item in taken))
             limit_bytes = min([profiled.memory_limit_bytes, *limits])
@@ -201,10 +201,10 @@ class Attempts:
             affordable = self._affordable(size, largest_batch.largest(taken))
             if affordable is None or (is_far and not largest_batch.is_quick(taken, size)):
                 return taken, "; a larger one would have taken too long"
-            taken += self._taken(affordable, plan=plan, most=most)
+            taken += self._take(affordable, plan=plan, most=most)
         return taken, ""
 
-    def _taken(self, size: int, *, plan: Plan, most: int) -> list[Footprint]:
+    def _take(self, size: int, *, plan: Plan, most: int) -> list[Footprint]:
         """Returns footprints from a separate process, from a batch size on, or why it ended."""
         console.set_status(f"batch size {size:,}: the first steps of training")
         for place in self._folder.glob(child.footprint_file("*")):

@@ -86,19 +86,19 @@ class Exchange:
         inputs = {key: items for key, items in job.input_dict.items() if key not in _UNUSED_INPUTS}
         for key, items in inputs.items():
             for number, item in enumerate(items):
-                item.uri = self._shared(item.uri, f"inputs/{key}-{number}")
+                item.uri = self._share(item.uri, f"inputs/{key}-{number}")
         properties: dict[str, Any] = dict(job.exec_properties)
         for key in _CODE_KEYS:
             if properties.get(key):
                 # TFX writes a packaged module as `module@path`.
                 name, at, path = properties[key].rpartition("@")
-                copied = self._shared(path, f"code/{pathlib.Path(path).name}")
+                copied = self._share(path, f"code/{pathlib.Path(path).name}")
                 properties[key] = f"{name}{at}{copied}"
         job.model_copy(
             update={"inputs": json_utils.dumps(inputs), "exec_properties": properties}
         ).write(self.folder / training_job.FILE_NAME)
 
-    def _shared(self, uri: str, place: str) -> str:
+    def _share(self, uri: str, place: str) -> str:
         """Returns where workers find a file or folder, copied into the folder if necessary."""
         path = pathlib.Path(uri)
         is_seen = self._sees_all or path.is_relative_to(self.folder.parent)

@@ -95,7 +95,7 @@ class Executor(base_executor.BaseExecutor):
         if decision.differences or decision.unread:
             _LOGGER.warning("%s", decision.headline)
         if settings.fail_pipeline and not decision.blessed:
-            report = _kept(storage.path(evaluation.uri)) / report_page.FILE_NAME
+            report = _keep(storage.path(evaluation.uri)) / report_page.FILE_NAME
             raise errors.RefusalError(f"{decision.headline} Report: {report}")
 
 
@@ -130,7 +130,7 @@ def _has_blessed(infra_blessing: artifact.Artifact) -> bool:
     return infra_blessing.get_int_custom_property(key) == constants.BLESSED_VALUE
 
 
-def _kept(evaluation: upath.UPath) -> upath.UPath:
+def _keep(evaluation: upath.UPath) -> upath.UPath:
     """Copies the evaluation to where TFX does not delete it with the failed execution's outputs."""
     copy = evaluation.parent.with_name("refused") / evaluation.name
     storage.copy_tree(evaluation, copy)

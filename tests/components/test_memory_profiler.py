@@ -117,7 +117,7 @@ def test_the_tuned_input_is_not_loaded_but_its_memory_is_reserved(trainer, tmp_p
         json_utils.dumps(inputs), given, settings=MemorySettings(), folder=tmp_path
     )
     assert attempts._module.reserved_bytes == 2**20
-    assert child._captured(attempts._module) is None
+    assert child._capture_fit(attempts._module) is None
     assert "get_tf_dataset_factory_from_artifact" in unmeasured.reason_in(tmp_path)
 
 

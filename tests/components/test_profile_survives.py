@@ -201,7 +201,7 @@ def test_a_footprint_is_expected_to_take_as_long_as_the_first(seconds, tmp_path,
         tried.append(size)
         return [Footprint(batch_size=size, status="killed")]
 
-    monkeypatch.setattr(attempts, "_taken", taken)
+    monkeypatch.setattr(attempts, "_take", taken)
     _, remark = attempts._footprints(record, most=1000)
     assert tried == ([14] if seconds == 2.0 else [])
     assert bool(tried) is not ("too long" in remark)
