@@ -1,4 +1,4 @@
-"""Runs trainings in turns on this host, block by block, each in processes of its own.
+"""Runs trainings in turns on this host, block by block, each in separate processes.
 
 Anything that slows down a shared host (its clock, its neighbors) then affects all trainings and
 cancels in the ratio of their step times. The children send lines over a Unix socket: first, once

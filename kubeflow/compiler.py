@@ -136,8 +136,8 @@ def _without_resolvers(nodes: Sequence[base_node.BaseNode]) -> list[base_node.Ba
                 else f"{producer}, which is not in the pipeline"
             )
             raise errors.UserError(
-                "Expected inputs that another node puts out. "
-                f"Received: {node.id}.{key} from {source}; {node.id} cannot do without."
+                "Expected required inputs to come from nodes of the pipeline. "
+                f"Received: {node.id}.{key} from {source}."
             )
     return remaining
 

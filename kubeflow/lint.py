@@ -211,7 +211,7 @@ def _source(spec: _Spec, name: str, key: str, source: _Spec) -> _Problems:
         made = component_of(spec, tasks(spec)[producer]).get("outputDefinitions", {})
         made_key = output.get("outputArtifactKey") or output.get("outputParameterKey")
         if made_key not in made.get(kind, {}):
-            yield f"task {name}: {key} is {made_key} of {producer}, which does not put that out"
+            yield f"task {name}: {key} is {made_key} of {producer}, which has no such output"
     elif "componentInputParameter" in source:
         parameter = source["componentInputParameter"]
         if parameter not in _parameters(spec):

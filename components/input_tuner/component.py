@@ -40,7 +40,7 @@ class InputTuner(training_component.TrainingComponent):
     code runs unmodified up to its `Model.fit`. If that is impossible, the input is measured alone
     and the plan says why.
 
-    All of it happens in a process of its own. If that crashes, the default stays.
+    All of it happens in a separate process. If that crashes, the default stays.
 
     Outputs:
         input_plan: `InputPlan` with `plan.json`, `report.html`, `tuning.log`, the figures as

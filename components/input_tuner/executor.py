@@ -1,4 +1,4 @@
-"""Tunes the input in a process of its own and publishes the plan."""
+"""Tunes the input in a separate process and publishes the plan."""
 
 import pathlib
 import tempfile

@@ -58,7 +58,7 @@ def keyed(
     then = (
         "The next run searches again."
         if plan.needs_another_search
-        else "Earlier searches ended so, too: there is none again for this code and settings."
+        else "Earlier searches ended early, too: no run searches again for this code and settings."
     )
     return plan.model_copy(update={"reason": f"{plan.reason} {then}"})
 
@@ -164,7 +164,7 @@ def _for_other_data(
     """Returns the plan for these data; NotApplicable if their amount or examples rule it out."""
     if source.compression != plan.compression:
         raise candidate.NotApplicable(
-            f"its data were compressed otherwise: {plan.compression or 'not at all'}"
+            f"its data were compressed differently: {plan.compression or 'not at all'}"
         )
     # Compares with the measured data, not those of its last use: small differences would add up.
     measured_on = plan.measured_on or record.MeasuredData(

@@ -1,4 +1,4 @@
-"""Profiles the user's training step in processes of its own, and publishes the result."""
+"""Profiles the user's training step in separate processes, and publishes the result."""
 
 import logging
 import pathlib

@@ -137,7 +137,7 @@ def _aot_export(folder: str, signature: str | None) -> list[str]:
         return []
     try:
         return [f"compiled ahead of time: {aot_export.export(folder, signature=signature)}"]
-    except errors.MeasurementError as error:  # the model is good all the same
+    except errors.MeasurementError as error:  # the model is still good
         _LOGGER.warning("%s", error)
         return [f"not compiled ahead of time: {error}"]
 

@@ -43,7 +43,7 @@ def train(
     known: KnownPlan,
     log_folder: pathlib.Path,
 ) -> TrainingRecord | MissingMeasurement:
-    """Trains in a process of its own; returns the measurements, or why there are none.
+    """Trains in a separate process; returns the measurements, or why there are none.
 
     There the training has the memory to itself and the environment that its plan needs. The child
     acts for this process: it writes to the same terminal, and SIGTERM and Ctrl-C reach it.

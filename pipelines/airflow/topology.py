@@ -48,7 +48,7 @@ def compile_pipeline(source: tfx_pipeline.Pipeline) -> pipeline_pb2.Pipeline:
     if source.execution_mode != tfx_pipeline.ExecutionMode.SYNC:
         raise errors.UserError(
             "Expected a synchronous pipeline. "
-            f"Received: execution_mode={source.execution_mode.name}; Airflow runs no other."
+            f"Received: execution_mode={source.execution_mode.name}; Airflow runs only those."
         )
     _pack_module_files(source)
     ir = compiler.Compiler().compile(source)
@@ -81,8 +81,8 @@ def _pack_module_files(source: tfx_pipeline.Pipeline) -> None:
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise errors.UserError(
-            f"Expected a {kind} name that Airflow takes: at most 200 letters, digits, '_', '-' and "
-            f"'.', the first a letter or digit. Received: {kind}={name!r}."
+            f"Expected a {kind} name that Airflow accepts: at most 200 letters, digits, '_', '-' "
+            f"and '.', the first a letter or digit. Received: {kind}={name!r}."
         )
 
 

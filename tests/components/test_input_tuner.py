@@ -306,7 +306,7 @@ class TestReuse:
         second = previous.keyed(undecided, self.KEY, plans=plans)
         assert second == previous.keyed(undecided, self.KEY, failures=1)
         assert (second.undecided_count, second.needs_another_search) == (2, False)
-        assert "there is none again" in second.reason
+        assert "no run searches again" in second.reason
         plans.append(made("second", undecided_count=2))
         assert self.find(plans, source).undecided_count == 2
         other = previous.keyed(undecided, {**self.KEY, "settings": "more time"}, plans=plans)
@@ -396,7 +396,7 @@ class TestReuse:
         [
             ({"file_bytes": 100}, "its data were 100 bytes, these are "),
             ({"file_count": 2}, "its data were 2 files, these are 1"),
-            ({"compression": ""}, "its data were compressed otherwise: not at all"),
+            ({"compression": ""}, "its data were compressed differently: not at all"),
             ({"key": {"data": "0", "settings": "3"}}, "data was 0, is 1; settings was 3, is 2"),
         ],
     )

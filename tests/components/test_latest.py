@@ -168,7 +168,7 @@ def test_a_search_that_ended_too_early_is_repeated_once_despite_the_cache(run):
     (_, first), (_, second), (_, cached) = runs
     assert cached.id == second.id != first.id
     assert "The next run searches again." in first.custom_properties["remark"].string_value
-    assert "there is none again" in second.custom_properties["remark"].string_value
+    assert "no run searches again" in second.custom_properties["remark"].string_value
     state, _ = run(tuning_seconds=2e-6)
     assert state == "COMPLETE"
 

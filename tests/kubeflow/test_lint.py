@@ -121,7 +121,7 @@ def test_a_good_pipeline_has_no_problems():
         ("components.comp-use.inputDefinitions", {}, "gives model, which its component"),
         (f"{MODEL}.producerTask", "ghost", "model comes from ghost"),
         (f"{USE}.dependentTasks", [], "on which it does not depend"),
-        (f"{MODEL}.outputArtifactKey", "other", "does not put that out"),
+        (f"{MODEL}.outputArtifactKey", "other", "has no such output"),
         ("root.inputDefinitions", {}, "parameter count, which is not declared"),
         (f"{COUNT}.parameterType", "INT", "parameterType INT is unknown"),
         (f"{COUNT}.defaultValue", "3", "the default '3' is no NUMBER_INTEGER"),
