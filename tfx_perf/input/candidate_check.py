@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfx_perf.core import errors
 from tfx_perf.input.candidates import Default
-from tfx_perf.input.candidates.candidate import Candidate, NotApplicable, OverMemoryBudget
+from tfx_perf.input.candidates.candidate import DEFAULT, Candidate, NotApplicable, OverMemoryBudget
 from tfx_perf.input.candidates.limits import Limits, MemoryMeter
 from tfx_perf.input.candidates.source import Parse, RecordSource
 from tfx_perf.input.equivalence import Equivalence
@@ -54,7 +54,7 @@ class CandidateCheck:
             self.reference = self._equivalence.reference
             if self.reference.digest.count:
                 limits = Limits(memory_bytes=math.inf)
-                self.default = self._prepare(Default(), limits, is_default=True)
+                self.default = self._prepare(Default(), limits)
         except (tf.errors.OpError, ValueError, NotImplementedError) as error:
             raise self._damage.user_error(error) from error
         if not self.reference.digest.count:
@@ -81,15 +81,13 @@ class CandidateCheck:
             return dropped(candidate, shortfall, shuffle=shuffle)
         return prepared
 
-    def _prepare(
-        self, candidate: Candidate, limits: Limits, *, is_default: bool = False
-    ) -> Prepared:
+    def _prepare(self, candidate: Candidate, limits: Limits) -> Prepared:
         """Builds the candidate, reads from it, and measures the time and memory it takes."""
         is_whole, shuffle = self.reference.complete, None
         if not is_whole:
             # Use a copy, so that the candidate itself keeps no table of the smallest files.
             unused = copy.deepcopy(candidate)
-            shuffle = self._shuffle_quality(unused, limits, is_default=is_default)
+            shuffle = self._shuffle_quality(unused, limits)
         expected = self._source.element_spec
         with MemoryMeter() as meter:
             limits = dataclasses.replace(limits, meter=meter)
@@ -105,8 +103,8 @@ class CandidateCheck:
             growth_bytes = [meter.settled_growth_bytes()]  # with the running iterator's buffers
             del iterator
             if is_whole:
-                shuffle = self._shuffle_quality(candidate, limits, is_default=is_default)
-            elif not is_default:
+                shuffle = self._shuffle_quality(candidate, limits)
+            elif candidate.name != DEFAULT:
                 self._equivalence.check_start(
                     functools.partial(candidate.build, limits=limits),
                     seconds=limits.remaining_seconds,
@@ -124,15 +122,13 @@ class CandidateCheck:
         )
         return Prepared(outcome, dataset)
 
-    def _shuffle_quality(
-        self, candidate: Candidate, limits: Limits, *, is_default: bool
-    ) -> ShuffleQuality | None:
+    def _shuffle_quality(self, candidate: Candidate, limits: Limits) -> ShuffleQuality | None:
         try:
             return self._equivalence.shuffle_quality(
                 functools.partial(candidate.build, limits=limits), seconds=limits.remaining_seconds
             )
         except NotApplicable:
-            if is_default:  # the default's own shuffled epochs hold other examples
+            if candidate.name == DEFAULT:  # the default's own shuffled epochs hold other examples
                 return None
             raise
 
