@@ -140,7 +140,7 @@ def check_one_module(*, module_file: Any, run_fn: Any) -> None:
     if str(run_fn).startswith("__main__."):
         raise errors.UserError(
             "Expected a function that other processes can import. "
-            f"Received: run_fn={run_fn}. Move it into a module of its own, or give module_file."
+            f"Received: run_fn={run_fn}. Move it into a separate module, or give module_file."
         )
 
 

@@ -245,6 +245,6 @@ def _apply_edits(
         raise errors.UserError(
             "Expected a pipeline that can be changed line by line. "
             f"Received: {path}, wrong if changed: {(error.text or '').strip()} ({error.msg}). "
-            "Give each import, component and argument lines of its own."
+            "Put each import, component and argument on separate lines."
         ) from error
     return result

@@ -24,7 +24,7 @@ class MemoryProfiler(training_component.TrainingComponent):
     """Shows where the memory of a training step goes, before the training.
 
     Takes Trainer's arguments. The module's `run_fn` runs unmodified up to its `Model.fit`, in a
-    process of its own. There the step is profiled at several batch sizes: the allocator's peak over
+    separate process. There the step is profiled at several batch sizes: the allocator's peak over
     a few real steps without XLA, and XLA's buffer assignment for the step, which is only compiled.
     Weights, optimizer state, gradients and inputs are listed separately. The growth of the process
     tells how large a batch may be; near the memory limit, steps are trained in further processes.

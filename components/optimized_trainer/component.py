@@ -31,7 +31,7 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
 class OptimizedTrainer(training_component.TrainingComponent):
     """Trains the user's unmodified module with the fastest measured plan.
 
-    Takes the arguments of TFX's Trainer and runs the same `run_fn`, in a process of its own. Before
+    Takes the arguments of TFX's Trainer and runs the same `run_fn` in a separate process. Before
     the first step of its first `Model.fit`, short trials compare Keras' `fit` with several steps
     per call and with XLA, on the real model and data. The fastest plan that produces Keras'
     weights then trains. A trial that crashes or runs out of memory is skipped; if no trial can be

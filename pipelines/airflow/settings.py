@@ -73,7 +73,7 @@ class TaskSettings(Section):
 
 
 class ContainerSettings(Section):
-    """Runs each node in a container of its own instead of a process of the Airflow worker.
+    """Runs each node in its own container instead of a process of the Airflow worker.
 
     The image holds TFX, tfx_perf and the pipeline's own code; the node's part of the
     pipeline comes with the task. Artifacts and ML Metadata must be reachable from the container.
