@@ -82,7 +82,6 @@ class Executor(base_executor.BaseExecutor):
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
             ledger_store.extended(known, decision, settings=settings),
             file_name=ledgers.FILE_NAME,
-            figures={},
         )
         # Last, so that an earlier failure leaves nothing that Pusher takes for a blessing.
         _bless(
