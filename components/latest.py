@@ -2,7 +2,6 @@
 
 import collections
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from ml_metadata.metadata_store import metadata_store
@@ -97,7 +96,7 @@ def latest_ledger(perf_metrics: tfx_types.BaseChannel | None = None) -> tfx.dsl.
         ```
     """
     ledger = tfx.dsl.Channel(type=types.PerfLedger)
-    return _before({"perf_metrics": perf_metrics}, ledger=ledger).with_id("latest_perf_ledger")
+    return _resolver("perf_metrics", perf_metrics, ledger=ledger).with_id("latest_perf_ledger")
 
 
 def latest_plans(examples: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resolver:
@@ -115,7 +114,7 @@ def latest_plans(examples: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resol
         ```
     """
     plans = tfx.dsl.Channel(type=types.InputPlan)
-    return _before({"examples": examples}, previous_plans=plans).with_id("latest_input_plans")
+    return _resolver("examples", examples, previous_plans=plans).with_id("latest_input_plans")
 
 
 def latest_metrics(
@@ -135,21 +134,21 @@ def latest_metrics(
         ```
     """
     metrics = tfx.dsl.Channel(type=types.PerfMetrics)
-    resolver = _before({"examples": examples}, run_label=run_label, previous_metrics=metrics)
+    resolver = _resolver("examples", examples, run_label=run_label, previous_metrics=metrics)
     return resolver.with_id("latest_perf_metrics")
 
 
-def _before(
-    source: Mapping[str, tfx_types.BaseChannel | None],
+def _resolver(
+    source_key: str,
+    source: tfx_types.BaseChannel | None,
     *,
     run_label: str | None = None,
     **channels: tfx_types.BaseChannel,
 ) -> tfx.dsl.Resolver:
-    ((name, channel),) = source.items()
     config: dict[str, Any] = {"count": _RUNS}
-    if channel is not None:
-        config |= {"source": name, "run_label": run_label or ""}  # TFX cannot compile None
-        channels = {name: channel, **channels}
+    if source is not None:
+        config |= {"source": source_key, "run_label": run_label or ""}  # TFX cannot compile None
+        channels = {source_key: source, **channels}
     return tfx.dsl.Resolver(strategy_class=LatestStrategy, config=config, **channels)
 
 
