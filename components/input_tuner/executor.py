@@ -44,6 +44,7 @@ class Executor(base_executor.BaseExecutor):
         storage.path(target.uri)  # reports a store's missing driver before the search
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
             log_path = pathlib.Path(folder, _LOG_FILE)
+            reason, has_failed = "", False
             try:
                 isolate.run(
                     f"{child.__name__}:plan_split",
@@ -56,22 +57,22 @@ class Executor(base_executor.BaseExecutor):
                     log_path=log_path,
                     is_forked=True,
                 )
-                obstacle, has_failed = unmeasured.reason_in(folder), False
-                reason = f"The input stays as the training code makes it: {obstacle}."
+                if obstacle := unmeasured.reason_in(folder):
+                    reason = f"The input stays as the training code makes it: {obstacle}."
             except errors.ChildError as error:
-                obstacle, has_failed = f"its process {error.cause}", True
-                reason = f"The search failed, so the default stays: {obstacle}."
-            where = ""
-            if obstacle is None:
-                plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
-            else:
+                reason = f"The search failed, so the default stays: its process {error.cause}."
+                has_failed = True
+            if reason:
                 plan = _default_plan(
                     input_dict["examples"],
                     split=exec_properties["split"],
                     settings=settings,
                     reason=reason,
                 )
-                where = f" Log: {storage.path(target.uri) / _LOG_FILE}"
+                remark = f"{plan.remark} Log: {storage.path(target.uri) / _LOG_FILE}"
+            else:
+                plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
+                remark = plan.remark
             artifacts.publish(
                 target,
                 plan,
@@ -80,7 +81,7 @@ class Executor(base_executor.BaseExecutor):
                 labels={"chosen_candidate": plan.chosen, "reused_from": plan.reused_from},
                 page=input_report.report_on(plan, runs_are_planned=runs_are_planned),
                 origin=artifacts.origin_of(self._context, input_dict),
-                remark=plan.remark and f"{plan.remark}{where}",
+                remark=remark,
                 may_pass=has_failed or plan.needs_another_search,
             )
             storage.copy(log_path, target.uri)
