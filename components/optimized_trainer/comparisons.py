@@ -184,12 +184,11 @@ def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyCho
         return StrategyChoice(name=_ONE, reason="this machine has one device")
     settings = job.settings.training
     seconds = _SHARE * settings.tuning_seconds
-    names = {"one-device": _ONE, "mirrored": _ALL}
     try:
         alone, together = _in_turns(
             {
-                training: job.with_settings("distribution", strategy=name)
-                for training, name in names.items()
+                "one-device": job.with_settings("distribution", strategy=_ONE),
+                "mirrored": job.with_settings("distribution", strategy=_ALL),
             },
             seconds=seconds,
             log_folder=log_folder,
