@@ -18,6 +18,7 @@ from tfx.types import artifact
 
 from tfx_perf.components import artifacts, types
 from tfx_perf.gate import ledger_store
+from tfx_perf.mlmd import runs
 
 FAILED_BEFORE = "failed_before"
 """Execution property: how many executions on the same inputs have found nothing, if any have."""
@@ -181,12 +182,7 @@ def _failures(store: metadata_store.MetadataStore, execution_info: data_types.Ex
         return 0
     input_ids = {item.id for items in execution_info.input_dict.values() for item in items}
     ids = [execution.id for execution in store.get_executions_by_context(context.id)]
-    read: dict[int, set[int]] = {id_: set() for id_ in ids}
-    made: dict[int, set[int]] = {id_: set() for id_ in ids}
-    for event in store.get_events_by_execution_ids(ids):
-        kind = {mlmd.Event.INPUT: read, mlmd.Event.OUTPUT: made}.get(event.type)
-        if kind is not None:
-            kind[event.execution_id].add(event.artifact_id)
-    of_these = {item for id_ in ids if read[id_] == input_ids for item in made[id_]}
-    outputs = store.get_artifacts_by_id(list(of_these))
-    return sum(artifacts.MAY_PASS in item.custom_properties for item in outputs)
+    outputs, inputs = runs.outputs_and_inputs(store, ids)
+    # By id: what was taken from cache is the output of several executions.
+    made = {item.id: item for id_ in ids if inputs[id_] == input_ids for item in outputs[id_]}
+    return sum(artifacts.MAY_PASS in item.custom_properties for item in made.values())

@@ -160,7 +160,7 @@ def _runs(
 ) -> list[RecordedRun]:
     """Returns the run; if it has several gates, once for each, with that gate's artifacts."""
     nodes = {execution.id: _node(store, execution) for execution in executions}
-    outputs, inputs = _artifacts(store, list(nodes))
+    outputs, inputs = outputs_and_inputs(store, list(nodes))
     cached = {
         artifact.id
         for execution in executions
@@ -230,7 +230,7 @@ def _results(
     return {"metrics": figures, **fields}
 
 
-def _artifacts(
+def outputs_and_inputs(
     store: mlmd.MetadataStore, execution_ids: list[int]
 ) -> tuple[dict[int, list[mlmd.proto.Artifact]], dict[int, set[int]]]:
     """Returns each execution's outputs and input ids, which a context's artifacts would mix."""
