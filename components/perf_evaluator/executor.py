@@ -246,15 +246,14 @@ def measure(
     On a busy host, it continues beyond the usual number of blocks, until more measurements would
     change no answer. `gate.rerun_seconds` includes imports and compilation.
     """
+    if not baseline:
+        return AbRerun(reason="no blessed run has a model of this size, within 2%")
     seconds = settings.rerun_seconds
     candidate_job, root = _job_of(candidate), _root(candidate)
     # Only from this pipeline's root: the job's code is run, and a ledger may be shared with others.
-    jobs_before = (
-        (run.run_id, _job_of(run)) for run in reversed(baseline) if root and _root(run) == root
-    )
-    against, other = next((measured for measured in jobs_before if measured[1]), (None, None))
-    if not baseline:
-        return AbRerun(reason="no blessed run has a model of this size, within 2%")
+    beside = (run for run in reversed(baseline) if root and _root(run) == root)
+    jobs = ((run.run_id, job) for run in beside if (job := _job_of(run)))
+    against, other = next(jobs, (None, None))
     if candidate_job is None or other is None:
         who = "this run cannot" if candidate_job is None else "no blessed run can"
         return AbRerun(reason=f"{who} be trained again: code, data or plan is gone or has changed")
