@@ -7,7 +7,7 @@ from tfx_perf.training.speedups.onednn import OneDnn
 from tfx_perf.training.speedups.precision import Precision
 from tfx_perf.training.speedups.reduction_dtype import NarrowReduction
 from tfx_perf.training.speedups.speedup import Speedup
-from tfx_perf.training.speedups.steps_per_execution import StepsPerCall
+from tfx_perf.training.speedups.steps_per_execution import StepsPerExecution
 from tfx_perf.training.speedups.xla import Xla
 from tfx_perf.training.speedups.xla_loop import XlaLoop
 
@@ -15,7 +15,7 @@ from tfx_perf.training.speedups.xla_loop import XlaLoop
 SPEEDUPS: dict[str, Speedup] = {
     kind.name: kind()
     for kind in (
-        StepsPerCall,
+        StepsPerExecution,
         Xla,
         MicroBatches,
         FusedUpdate,

@@ -15,7 +15,7 @@ CALL_SECONDS = 2e-3
 _SAVED_SHARE = 0.8  # of `CALL_SECONDS`, with several steps per call
 
 
-class StepsPerCall(Speedup):
+class StepsPerExecution(Speedup):
     """Steps run by one call from Python; None is Keras' `fit`.
 
     Python and Keras take one or two milliseconds per call, regardless of the model.
