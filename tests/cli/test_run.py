@@ -25,7 +25,10 @@ nodes = {
     "calls": [runner_components.Choose(number=3)],
     "packs": [runner_components.Choose(number=3)],
     "waits": [runner_components.Wait(began="began")],
+    "nothing": [],
 }[sys.argv[1]]
+if not nodes:
+    sys.exit()
 if sys.argv[1] == "calls":
     subprocess.run(["echo", "a line of its process"])
 if sys.argv[1] == "packs":  # as the runner does for a component that has a module_file
@@ -99,6 +102,15 @@ def test_a_pipeline_that_fails_is_one_line_and_exit_code_1(tfx_perf, tmp_path):
     assert "there is an obstacle" in failure
     assert log == f"Log: {tmp_path / 'elsewhere.log'}"
     assert "Traceback" in (tmp_path / "elsewhere.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_script_that_runs_no_pipeline_has_failed(tfx_perf):
+    done = tfx_perf("here.py", "nothing")
+    assert done.returncode == 1
+    _, failure, log = done.stderr.splitlines()
+    assert failure == "tfx-perf: here.py failed: it has run no pipeline in this process."
+    assert log.startswith("Log: ")
 
 
 def test_json_has_the_nodes(tfx_perf):

@@ -36,8 +36,8 @@ def command(
     The terminal shows a line for each node, and at the end what tfx-perf's components found:
     the plans, whether the gate has blessed the run, why not, and what to do. What TFX,
     TensorFlow and others log goes into a file. The script and its ARGUMENTS stay as they are. The
-    exit code is 1 if the pipeline fails; a refusal is a result, not a failure. What the script
-    itself refuses, e.g. an argument, is shown as the script says it, with the script's exit code.
+    exit code is 1 if the pipeline fails or the script runs none; a refusal is a result, not a
+    failure. If the script itself refuses, e.g. an argument, its own words and exit code follow.
     """
     path = options.checked_script(script)
     log = pathlib.Path(log_path or path.with_suffix(".tfx-perf.log").name).absolute()
@@ -62,13 +62,13 @@ def command(
                 output.enter_context(console.output_to_error())
                 output.enter_context(contextlib.redirect_stdout(shown))
             code, failure = _run(script, log)
+    if not (nodes or code):
+        code, failure = _FAILED, "it has run no pipeline in this process."
     if as_json:
         ended = [dataclasses.asdict(node) for node in nodes]
         terminal.show_json({"nodes": ended, "failure": failure or None, "log": str(log)})
     if failure:
         click.echo(f"tfx-perf: {script} failed: {failure}", err=True)
-    if not (nodes or failure):
-        click.echo(f"{script} has run no pipeline in its own process.", err=True)
     click.echo(f"Log: {log}", err=True)
     ctx.exit(code)
 
