@@ -270,7 +270,7 @@ class TestReuse:
     @pytest.mark.parametrize(
         ("fields", "words"),
         [
-            ({"key": {"data": "1", "settings": "0"}}, "settings was 0, is 2."),
+            ({"key": {"data": "1", "settings": "0"}}, "settings 0 -> 2."),
             ({"chosen": "serialized_cache"}, "this version has no candidate serialized_cache."),
         ],
     )
@@ -397,7 +397,7 @@ class TestReuse:
             ({"file_bytes": 100}, "its data were 100 bytes, these are "),
             ({"file_count": 2}, "its data were 2 files, these are 1"),
             ({"compression": ""}, "its data were compressed differently: not at all"),
-            ({"key": {"data": "0", "settings": "3"}}, "data was 0, is 1; settings was 3, is 2"),
+            ({"key": {"data": "0", "settings": "3"}}, "data 0 -> 1; settings 3 -> 2"),
         ],
     )
     def test_data_of_another_kind_are_measured(self, fields, reason, made, source, caplog):

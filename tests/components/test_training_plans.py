@@ -312,7 +312,7 @@ class TestPrevious:
         found = self.of(items).plan(expected_runs=2)
         assert (found.plan_reason, found.reused_from) == ("b", items[1].uri)
         assert found.trial_time_seconds == 0.0
-        assert f"The plan in {items[2].uri} is not used again: code was 0, is 1." in caplog.text
+        assert f"The plan in {items[2].uri} is not used again: code 0 -> 1." in caplog.text
         assert "plan is skipped" in caplog.text
         found = self.of([made("d", reused_from="/first")]).plan(expected_runs=2)
         assert found.reused_from == "/first"  # it still names the run that measured

@@ -215,9 +215,9 @@ def test_training_goes_on_without_room_for_checkpoints(keras, tmp_path, caplog):
 
 
 OTHERS = {
-    "optimizer learning_rate was": ({}, {"rate": 0.02}),
-    "training.seed was None, is 1": ({"seed": 1}, {}),
-    "distribution.reduction_dtype was None, is bfloat16": (
+    "optimizer learning_rate 0": ({}, {"rate": 0.02}),
+    "training.seed None -> 1": ({"seed": 1}, {}),
+    "distribution.reduction_dtype None -> bfloat16": (
         {"distribution": {"reduction_dtype": "bfloat16"}}, {}
     ),
 }  # fmt: skip

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import itertools
 import pathlib
+import string
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import machinery
@@ -20,6 +21,7 @@ from tfx_perf.core import errors
 ABSENT = "(not recorded)"
 
 _DIGEST_LENGTH = 16  # hexadecimal digits
+_MOST_DESCRIBED = 5  # changes in a phrase
 _SAMPLED_BYTES = 64 * 2**10
 
 
@@ -44,8 +46,17 @@ def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[s
 
 
 def describe(changes: Mapping[str, tuple[str, str]]) -> str:
-    """Returns what `differences` found as a phrase, e.g. `host was a, is b; code was c, is d`."""
-    return "; ".join(f"{field} was {was}, is {now}" for field, (was, now) in changes.items())
+    """Returns the first changes as a phrase, e.g. `host a -> b; code has changed; and 3 more`."""
+    words = [
+        f"{field} {'has changed' if all(map(_is_digest, values)) else ' -> '.join(values)}"
+        for field, values in changes.items()
+    ]
+    rest = [f"and {len(words) - _MOST_DESCRIBED} more"] if words[_MOST_DESCRIBED:] else []
+    return "; ".join([*words[:_MOST_DESCRIBED], *rest])
+
+
+def _is_digest(value: str) -> bool:
+    return len(value) == _DIGEST_LENGTH and not {*value} - {*string.hexdigits}
 
 
 def of_files(files: Iterable[str]) -> str:

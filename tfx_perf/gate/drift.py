@@ -205,4 +205,4 @@ def _changed(last: Run, candidate: Run) -> str:
     )
     if before != now:
         changes["trained steps"] = before, now
-    return f" ({run_lib.differences_in_words(changes)})" if changes else ""
+    return f" ({cache_key.describe(changes)})" if changes else ""

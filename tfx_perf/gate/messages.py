@@ -34,7 +34,7 @@ def headline(outcomes: Sequence[RuleResult], case: Case) -> str:
         sentences += _circumstances(case.candidate, case.compared)
     compared = [item.metric for item in outcomes if item.kind == "change" and item.checked]
     if outcomes and case.differences and case.candidate.environment:
-        fields = run_lib.differences_in_words(case.differences)
+        fields = cache_key.describe(case.differences)
         rest = "quality and absolute limits only" if compared else "absolute limits only"
         incomparable = f"Not comparable with any blessed run ({fields}): {rest}."
         sentences = [incomparable, *sentences]

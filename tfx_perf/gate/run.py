@@ -17,7 +17,6 @@ _FORMER_NAMES = {"_DefaultDistributionStrategy": "one_device"}
 _OF_ONE_REPLICA = {
     "", "one_device", "OneDeviceStrategy", "model_parallel", "ParameterServerStrategy"
 }  # fmt: skip
-_MOST_NAMED = 5  # differences
 _OF_WORKERS = "MultiWorkerMirroredStrategy"
 
 CONDITIONS = {
@@ -242,10 +241,3 @@ def differences(
     }
     changes = cache_key.differences(a, b)
     return {field: values for field, values in changes.items() if field not in alike}
-
-
-def differences_in_words(differences: Mapping[str, Sequence[str]]) -> str:
-    """Returns the first differences, field to both values; the report has all."""
-    changes = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
-    rest = [f"and {len(changes) - _MOST_NAMED} more"] if changes[_MOST_NAMED:] else []
-    return "; ".join([*changes[:_MOST_NAMED], *rest])
