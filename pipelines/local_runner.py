@@ -25,7 +25,7 @@ def run(
     Args:
         pipeline: has a metadata connection; the folder of a SQLite file need not exist yet.
         parameters: values of runtime parameters, by name, e.g. `{"train_steps": 500}`.
-        runner_class: one of TFX's runners of compiled pipelines.
+        runner_class: one of TFX's runners of compiled pipelines, e.g. `BeamDagRunner`.
 
     Raises:
         UserError: the pipeline has no metadata connection, or a parameter is wrong.

@@ -17,7 +17,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 _SCRIPT = """
 import runner_components
 from tfx import v1 as tfx
-from tfx_perf.pipelines import beam_runner, local_runner
+from tfx.orchestration.beam import beam_dag_runner
+from tfx_perf.pipelines import local_runner
 sqlite = tfx.orchestration.metadata.sqlite_metadata_connection_config
 pipeline = tfx.dsl.Pipeline(
     pipeline_name="one", pipeline_root="artifacts",
@@ -25,8 +26,9 @@ pipeline = tfx.dsl.Pipeline(
     metadata_connection_config=sqlite("metadata.sqlite"),
 )
 if __name__ == "__main__":
-    RUN(pipeline)
+    RUN
 """
+_ON_BEAM = "local_runner.run(pipeline, runner_class=beam_dag_runner.BeamDagRunner)"
 _START_SECONDS = 120
 _OURS, _COMMAND = [sys.executable], [sys.executable, "-m", "tfx_perf", "run"]
 
@@ -35,10 +37,10 @@ _OURS, _COMMAND = [sys.executable], [sys.executable, "-m", "tfx_perf", "run"]
 @pytest.mark.parametrize(
     ("command", "run", "number", "code"),
     [
-        (_COMMAND, "tfx.orchestration.LocalDagRunner().run", signal.SIGTERM, -signal.SIGTERM),
-        (_COMMAND, "local_runner.run", signal.SIGINT, 130),
-        (_OURS, "local_runner.run", signal.SIGTERM, -signal.SIGTERM),
-        (_OURS, "beam_runner.run", signal.SIGTERM, -signal.SIGTERM),
+        (_COMMAND, "tfx.orchestration.LocalDagRunner().run(pipeline)", signal.SIGTERM, -signal.SIGTERM),
+        (_COMMAND, "local_runner.run(pipeline)", signal.SIGINT, 130),
+        (_OURS, "local_runner.run(pipeline)", signal.SIGTERM, -signal.SIGTERM),
+        (_OURS, _ON_BEAM, signal.SIGTERM, -signal.SIGTERM),
     ],
     ids=["TFX's runner in tfx-perf run", "Ctrl-C", "our runner", "Beam"],
 )

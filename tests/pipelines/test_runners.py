@@ -3,6 +3,7 @@
 `progress` says what finished nodes found.
 """
 
+import functools
 import io
 import pathlib
 import re
@@ -14,12 +15,16 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
+from tfx.orchestration.beam import beam_dag_runner
 
 from tfx_perf.components import artifacts, latest_metrics
 from tfx_perf.core import console
-from tfx_perf.pipelines import beam_runner, local_runner, progress
+from tfx_perf.pipelines import local_runner, progress
 
-_RUNNERS = {"local": local_runner.run, "beam": beam_runner.run}
+_RUNNERS = {
+    "local": local_runner.run,
+    "beam": functools.partial(local_runner.run, runner_class=beam_dag_runner.BeamDagRunner),
+}
 
 
 def _pipeline(folder: pathlib.Path) -> tfx.dsl.Pipeline:
