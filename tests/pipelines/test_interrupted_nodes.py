@@ -29,6 +29,7 @@ if __name__ == "__main__":
     RUN
 """
 _ON_BEAM = "local_runner.run(pipeline, runner_class=beam_dag_runner.BeamDagRunner)"
+_BY_TFX = "tfx.orchestration.LocalDagRunner().run(pipeline)"
 _START_SECONDS = 120
 _OURS, _COMMAND = [sys.executable], [sys.executable, "-m", "tfx_perf", "run"]
 
@@ -37,7 +38,7 @@ _OURS, _COMMAND = [sys.executable], [sys.executable, "-m", "tfx_perf", "run"]
 @pytest.mark.parametrize(
     ("command", "run", "number", "code"),
     [
-        (_COMMAND, "tfx.orchestration.LocalDagRunner().run(pipeline)", signal.SIGTERM, -signal.SIGTERM),
+        (_COMMAND, _BY_TFX, signal.SIGTERM, -signal.SIGTERM),
         (_COMMAND, "local_runner.run(pipeline)", signal.SIGINT, 130),
         (_OURS, "local_runner.run(pipeline)", signal.SIGTERM, -signal.SIGTERM),
         (_OURS, _ON_BEAM, signal.SIGTERM, -signal.SIGTERM),
