@@ -24,8 +24,8 @@ from tfx_perf.components.training_job import TrainingJob
 from tfx_perf.core import console, errors, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import autograph, datasets
-from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.loop.turns import Turn
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.speedups.plan import TrainingPlan

@@ -232,5 +232,5 @@ with tfx_perf.optimized():
     model.fit(numpy.zeros((64, 4)), numpy.zeros(64), verbose=0)
 import tfx_perf.components.optimized_trainer.child
 """)
-    assert "tfx_perf.training.loop" in loaded
+    assert "tfx_perf.training.loop.fit_loop" in loaded
     assert not [name for name in loaded if name.startswith("tfx_perf.distribute")]

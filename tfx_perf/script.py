@@ -29,7 +29,7 @@ from tfx_perf.report import training as training_report
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import custom_loop, scaling
 from tfx_perf.training import record as training_record
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfx_perf.core import formatting, interception, statistics
 from tfx_perf.hardware import energy
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.measuring import collector
 from tfx_perf.training.speedups.plan import TrainingPlan
 

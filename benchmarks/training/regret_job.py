@@ -13,7 +13,7 @@ from benchmarks.training.workloads import WORKLOADS
 from tfx_perf.components import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception, statistics
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.loop.turns import Schedule
 from tfx_perf.training.speedups import fused_update
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan

@@ -16,7 +16,8 @@ from tfx_perf.input.candidates.source import Factory
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry, autograph, datasets
 from tfx_perf.training.fit import timer
-from tfx_perf.training.loop import FitLoop, eligibility
+from tfx_perf.training.loop import eligibility
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 _LOGGER = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import generators

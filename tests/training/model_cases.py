@@ -14,7 +14,7 @@ from tfx_perf.core import interception
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training import model_flops
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning.choice import PlanChoice

@@ -17,7 +17,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.fit_recovery import Recovery
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.recovery import checkpoint_writer
 from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan

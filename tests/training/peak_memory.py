@@ -11,7 +11,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 ROWS, WIDTH, DEPTH, STEPS = 2048, 256, 16, 3

@@ -7,8 +7,8 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured, session_with
 
 from tfx_perf.training.fit.fit_arguments import callback_list
-from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case

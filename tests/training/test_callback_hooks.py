@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tfx_perf.core import interception
 from tfx_perf.training.fit import callback_hooks
-from tfx_perf.training.loop import FitLoop, eligibility, turns
+from tfx_perf.training.loop import eligibility, turns
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning import choosing

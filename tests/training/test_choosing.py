@@ -11,7 +11,8 @@ from model_cases import settings_that_try as settings_with
 
 from tfx_perf.config import MonitoringSettings
 from tfx_perf.memory import batches
-from tfx_perf.training.loop import FitLoop, turns
+from tfx_perf.training.loop import turns
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.replicas.sync import Sync
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan

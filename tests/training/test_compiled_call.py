@@ -9,7 +9,7 @@ import tensorflow as tf
 from model_cases import captured, compare
 from numeric_models import ROWS, STEPS
 
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call
 from tfx_perf.training.step.compiled_call import Preparation

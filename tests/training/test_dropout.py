@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, captured
 
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case

@@ -8,8 +8,8 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured, plain_fit
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle, recovery_obstacle
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.session import TrainingSession
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops")]

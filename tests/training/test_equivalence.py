@@ -10,7 +10,8 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import FitLoop, turns
+from tfx_perf.training.loop import turns
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups import fused_update
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step.split_step import SplitStep

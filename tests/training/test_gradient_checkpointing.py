@@ -9,7 +9,7 @@ from model_cases import Snapshot, captured
 
 from tests import processes
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups import gradient_checkpointing
 from tfx_perf.training.speedups.gradient_checkpointing import Activation
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan

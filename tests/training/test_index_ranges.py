@@ -6,7 +6,7 @@ import tensorflow as tf
 from model_cases import captured, compare
 from numeric_models import ROWS, STEPS
 
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case

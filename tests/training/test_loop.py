@@ -11,7 +11,7 @@ import tensorflow as tf
 from model_cases import Snapshot, captured, compare
 
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 
 pytestmark = pytest.mark.one_case

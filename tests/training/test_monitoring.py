@@ -28,7 +28,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import metrics
 from tfx_perf.training import session
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.measuring import collector
 from tfx_perf.training.monitoring import serving
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining

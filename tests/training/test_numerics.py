@@ -14,7 +14,7 @@ from model_cases import Snapshot, assert_same_history, captured
 from numeric_models import ARGUMENTS, FEATURES, MODELS, STEPS
 
 from tfx_perf.core import errors
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups import gradient_checkpointing
 from tfx_perf.training.speedups.plan import TrainingPlan
 

@@ -20,7 +20,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.distribute.parameter_server.fit import AsynchronousFit, epoch_length, served
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.recovery.checkpoint_writer import CheckpointSchedule
 
 pytestmark = pytest.mark.each_choice

@@ -10,7 +10,7 @@ from model_cases import captured
 
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors, statistics
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning import shared_trials
 from tfx_perf.training.tuning.choice import MUST_BEAT, PlanChoice, TrialProgress, TrialRecord, plain

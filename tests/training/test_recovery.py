@@ -23,7 +23,7 @@ from model_cases import (
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, interception
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.recovery import checkpoint_store, checkpoint_writer
 from tfx_perf.training.recovery.checkpoint import MemorySnapshot
 from tfx_perf.training.recovery.training_state import StateMismatchError

@@ -9,7 +9,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.core import interception
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.steps import repeated
 

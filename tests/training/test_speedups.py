@@ -15,7 +15,7 @@ from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors
 from tfx_perf.hardware import devices
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups import SPEEDUPS, onednn, xla
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning import families

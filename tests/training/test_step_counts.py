@@ -15,8 +15,8 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same_history, captured, session_with, without_autotune
 
 from tfx_perf.core import errors, interception
-from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step.steps import MultiStep

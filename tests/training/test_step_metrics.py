@@ -7,7 +7,7 @@ import tensorflow as tf
 from model_cases import assert_same_history, captured, compare, plain_fit
 
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.step.slices import slicing_obstacle
 

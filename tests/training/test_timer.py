@@ -19,7 +19,8 @@ from tfx_perf.hardware import host
 from tfx_perf.training import model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.loop import FitLoop, fit_steps, turns
+from tfx_perf.training.loop import fit_steps, turns
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.replicas.sync import Sync

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import cache_key, interception
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.recovery import training_fingerprint
 
 pytestmark = pytest.mark.one_case

@@ -9,7 +9,8 @@ import tensorflow as tf
 from model_cases import captured, settings_that_try
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
-from tfx_perf.training.loop import FitLoop, turns
+from tfx_perf.training.loop import turns
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.tuning import choosing, initial_state
 
 pytestmark = pytest.mark.each_choice

@@ -14,7 +14,7 @@ from model_cases import captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import run as runs
 from tfx_perf.training import ended_training, model_flops
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning.choice import PlanChoice

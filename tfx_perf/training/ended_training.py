@@ -14,7 +14,7 @@ from tfx_perf.memory import batches, growth
 from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training import advice, model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
-from tfx_perf.training.loop import FitLoop, FitResult
+from tfx_perf.training.loop.fit_loop import FitLoop, FitResult
 from tfx_perf.training.measuring import memory as memory_lib
 from tfx_perf.training.measuring.memory import MemoryBaseline, MemoryWatch
 from tfx_perf.training.record import TrainingRecord, XlaAccount

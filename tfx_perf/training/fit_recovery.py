@@ -17,7 +17,8 @@ from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import set_trainable
-from tfx_perf.training.loop import FitLoop, FitResult, eligibility
+from tfx_perf.training.loop import eligibility
+from tfx_perf.training.loop.fit_loop import FitLoop, FitResult
 from tfx_perf.training.recovery import shortage, training_fingerprint
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint, DiskSnapshot, ResumePoint

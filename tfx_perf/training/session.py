@@ -19,8 +19,8 @@ from tfx_perf.training import ended_training
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit_recovery import Recovery
 from tfx_perf.training.keras_api import array_data, either_keras
-from tfx_perf.training.loop import FitGuard, FitLoop, FitResult
 from tfx_perf.training.loop.eligibility import obstacle, recovery_obstacle
+from tfx_perf.training.loop.fit_loop import FitGuard, FitLoop, FitResult
 from tfx_perf.training.measuring import collector, memory
 from tfx_perf.training.measuring.accounts import CommunicationAccount, Placement
 from tfx_perf.training.measuring.communication import CommunicationMeter

@@ -12,7 +12,7 @@ from tfx_bsl.public import tfxio
 
 from benchmarks.training.clock import Clock
 from tfx_perf.core import interception
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 
 LABEL_KEY = "label"
 

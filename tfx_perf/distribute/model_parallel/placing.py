@@ -20,7 +20,7 @@ from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.measuring.accounts import DevicePart, Placement
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")

@@ -21,7 +21,7 @@ from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given, length_of
 from tfx_perf.training.keras_api import slots
 from tfx_perf.training.keras_api.base_api import all_layers
-from tfx_perf.training.loop import FitLoop, FitResult
+from tfx_perf.training.loop.fit_loop import FitLoop, FitResult
 from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore

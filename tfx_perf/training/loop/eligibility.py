@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfx_perf.core.interception import FitCall
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit.fit_arguments import callback_list, length_of, may_run_out
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.replicas import strategies
 
 _STRATEGIES = (

@@ -13,7 +13,7 @@ from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices, host
 from tfx_perf.memory import batches
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.loop import FitGuard, FitLoop
+from tfx_perf.training.loop.fit_loop import FitGuard, FitLoop
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.collector import Pauses
 from tfx_perf.training.measuring.communication import Totals

@@ -11,8 +11,8 @@ from tfx_perf.core import cache_key, errors
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import ancestry, autograph, graphs
 from tfx_perf.training.fit.takeover import blocking_other_threads
-from tfx_perf.training.loop import FitLoop
 from tfx_perf.training.loop.eligibility import obstacle
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.replicas.sync import SyncError
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning import families, initial_state
@@ -191,9 +191,7 @@ def for_parameter_servers(call: FitCall, loop: FitLoop, *, settings: PerfConfig)
     """Returns an untried plan with the fewest steps per call for a parameter server coordinator."""
     if not settings.training.tuning_seconds:
         return plain(TRIALS_OFF)
-    reason = (
-        "workers train asynchronously, without trials, which could not restore their state"
-    )
+    reason = "workers train asynchronously, without trials, which could not restore their state"
     users_steps = loop.keras_api.get_steps_per_execution(call.model)
     if users_steps > 1:
         return plain(f"{reason}: the model has steps_per_execution={users_steps}", is_settled=True)

@@ -14,7 +14,7 @@ from tfx_perf.memory.batches import tensor_bytes
 from tfx_perf.tf_internals import datasets
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api.variables import inner
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning.choice import TrialRecord
 from tfx_perf.training.tuning.contest import Contender

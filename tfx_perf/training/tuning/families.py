@@ -8,7 +8,7 @@ from typing import get_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.config.training import SpeedupName
 from tfx_perf.tf_internals import devices
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.measuring.memory import MemoryBaseline
 from tfx_perf.training.speedups import SPEEDUPS
 from tfx_perf.training.speedups.plan import TrainingPlan

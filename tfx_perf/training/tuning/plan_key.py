@@ -7,7 +7,7 @@ from tfx_perf.core import cache_key
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups import SPEEDUPS
 
 # Settings that do not affect the choice of a plan: the seed, saving and recovery.

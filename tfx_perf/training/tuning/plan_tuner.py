@@ -22,7 +22,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import console, statistics
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import datasets
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.loop.turns import Schedule
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.tuning import families

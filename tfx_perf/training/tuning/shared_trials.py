@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import time_limit
 from tfx_perf.core.interception import FitCall
-from tfx_perf.training.loop import FitLoop
+from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.replicas.sync import FailedAloneError
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning import choosing, cost_model, earlier, families

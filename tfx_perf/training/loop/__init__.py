@@ -1,0 +1,1 @@
+"""One `fit` with a plan, or with several in turns."""
