@@ -40,8 +40,8 @@ class Rule(Section):
         max: refuse above, in the metric's unit.
         tolerance: a change for the worse that is too small to matter, relative to the baseline:
             0.03 is 3%. Not given: the default rule's; null drops that.
-        max_regression: the largest change for the worse that may remain undetected, in one run or
-            as the sum of many; None: four tolerances in one run, two as the sum of many.
+        max_regression: the largest change for the worse that may remain undetected, in one run
+            (None: four tolerances) or as the sum of many (None: two).
         expected_std: relative standard deviation between runs to expect before runs have shown it;
             None: 1 to 5%, by the kind of metric. `tfx-perf calibrate` shows yours.
         min_baseline: changes are relative to this, in the metric's unit, where the baseline is
