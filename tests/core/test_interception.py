@@ -68,6 +68,16 @@ def test_proceed_is_keras_own_fit_with_some_arguments_replaced(keras):
     assert history.epoch == [0, 1, 2]
 
 
+def test_an_argument_that_fit_lacks_is_refused_in_its_own_words(keras):
+    model = model_of(keras)
+    with pytest.raises(TypeError) as plain:
+        model.fit(X, Y, epoch=1)
+    with interception.intercepting_fit(pytest.fail), pytest.raises(TypeError) as caught:
+        model.fit(X, Y, epoch=1)
+    assert str(caught.value) == str(plain.value)
+    assert "fit() got an unexpected keyword argument 'epoch'" in str(caught.value)
+
+
 def test_both_lines_are_taken_over_at_once():
     models = [model_of(importlib.import_module(name)) for name in PACKAGES]
     seen = []

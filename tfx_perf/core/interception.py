@@ -157,7 +157,10 @@ def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
         interceptor = _interceptor_of(thread)
         if interceptor is None or thread in interceptor.busy:
             return original(self, *args, **kwargs)
-        arguments = _named(signature.bind(self, *args, **kwargs))
+        try:
+            arguments = _named(signature.bind(self, *args, **kwargs))
+        except TypeError:
+            return original(self, *args, **kwargs)  # which raises it with the function's name
         interceptor.busy.add(thread)
         try:
             return interceptor.handler(FitCall(self, arguments, original))
