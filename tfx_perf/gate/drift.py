@@ -64,7 +64,7 @@ def best_level(figures: Sequence[float], *, sign: float) -> tuple[float, int]:
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(figures, dtype=float), WINDOW)
     medians = np.median(windows, axis=1)
     best = len(medians) - 1 - int(np.argmin(sign * medians[::-1]))  # the last one
-    return float(medians[best]), best + int(np.argsort(windows[best])[WINDOW // 2])
+    return float(medians[best]), best + int(np.argsort(windows[best], kind="stable")[WINDOW // 2])
 
 
 def _since(
