@@ -83,7 +83,7 @@ def measure_footprint(*, module: Sequence[Any], batch_size: int, most: int) -> N
         size: int | None = batch_size
         while size is not None:
             note(record.Footprint(batch_size=size, status="not run"))  # until the steps have ended
-            note(meter.take(size, memory_only=bool(footprints)).footprint)
+            note(meter.take(size).footprint)
             size = largest_batch.next_quick_size(footprints, most=most)
 
 

@@ -27,7 +27,6 @@ _LOG_FILES = tuple(f"profile{end}.log" for end in ("", "-2", "-3", "-4", "-5"))
 _STEPS_SHARE = 0.5  # of the time; the rest is for the footprints
 _MOST_PROCESSES = 3  # for footprints after the first
 _FOOTPRINT_SHARE = 0.25  # of the time, for each footprint after the first
-_SHORTEST_STEP_SECONDS = 1e-6
 _WORTH_IT = 2  # times the previous batch size; a smaller batch would say little
 _LOGGER = logging.getLogger(__name__)
 
@@ -234,8 +233,7 @@ class Attempts:
         left_seconds = min(
             self._deadline - time.monotonic(), _FOOTPRINT_SHARE * self._settings.timeout_seconds
         )
-        # `step_seconds` is 0 if the step is too short to be told from the rest of a `fit`.
-        steps_seconds = footprint.STEPS * max(last.step_seconds, _SHORTEST_STEP_SECONDS)
+        steps_seconds = footprint.STEPS * last.step_seconds
         # Tracing may take most of the remaining time, whatever the batch size.
         per_batch = (left_seconds - self._took_seconds + steps_seconds) / steps_seconds
         most = int(last.batch_size * per_batch)

@@ -47,6 +47,11 @@ class FitCall:
     arguments: dict[str, Any]
     original: Callable[..., Any]
 
+    @property
+    def package(self) -> str:
+        """The Keras package: `keras` or `tf_keras`."""
+        return self.original.__module__.partition(".")[0]
+
     def proceed(self, **overrides: Any) -> Any:
         """Runs `original` with the arguments, some replaced, and returns its History."""
         return self.original(self.model, **{**self.arguments, **overrides})

@@ -20,18 +20,15 @@ from tfx_perf.memory import batches, peak
 from tfx_perf.memory.record import Footprint
 from tfx_perf.tf_internals import autograph
 
-# Steps of each `fit`: the first one traces, the others show the allocator's peaks.
-_FITS = (1, 2, 4)
-_BRIEF = 2  # number of these `fit`s if only the footprint matters
-STEPS = sum(_FITS)
-"""The number of steps that are trained on a batch."""
+STEPS = 4
+"""How many steps are trained on a batch: the first one traces, the others are measured."""
 
 _SAMPLING_SECONDS = 0.01
 _CLEARLY = 1.5  # times the limit: clearly more than it
 
 
 class Measured(NamedTuple):
-    """A footprint, and by how much the allocator's peak rose in each of a few `fit`s.
+    """A footprint, and by how much the allocator's peak rose in each of a few steps.
 
     They differ because TensorFlow orders operations freely; there are none if a step failed.
     """
@@ -81,7 +78,7 @@ class FootprintMeter:
         """Returns a batch of `size` of the data's examples."""
         return batches.batch_of(self.dataset, size)
 
-    def take(self, batch_size: int, *, memory_only: bool = False, may_end: bool = True) -> Measured:
+    def take(self, batch_size: int, *, may_end: bool = True) -> Measured:
         """Measures a batch size; the setup counts as time of the first one.
 
         Unless it `may_end`, the process continues however much memory it takes.
@@ -91,22 +88,15 @@ class FootprintMeter:
         self._sampled_bytes = 0
         host.reset_resident_peak()
         look = functools.partial(self._look, ended, may_end) if on_cpu else lambda: None
-        fits = _FITS[:_BRIEF] if memory_only else _FITS
-        seconds, idle_bytes, peaks_bytes, batch_bytes = [], [], [], None
+        watch, batch_bytes = peak.StepWatch(self._device), None
         try:
             with periodic.calling(look, seconds=_SAMPLING_SECONDS):
                 batch = self.batch(batch_size)
                 batch_bytes = batches.tensor_bytes(batch)
-                for steps in fits:
-                    gc.collect()
-                    idle_bytes.append(peak.begin(self._device))
-                    began = time.perf_counter()
-                    # XLA takes more memory if each step has its own tensors.
-                    peak.run_steps(
-                        self._call, batch, steps=steps, copied=bool(self._call.model.jit_compile)
-                    )
-                    seconds.append(time.perf_counter() - began)
-                    peaks_bytes.append(peak.bytes_since(self._device))
+                gc.collect()
+                # XLA takes more memory if each step has its own tensors.
+                copied = bool(self._call.model.jit_compile)
+                peak.run_steps(self._call, batch, steps=STEPS, copied=copied, watch=watch)
             look()
         except (tf.errors.ResourceExhaustedError, MemoryError):
             reason = "out of device memory"
@@ -119,18 +109,16 @@ class FootprintMeter:
         if on_cpu:
             taken_bytes = max(self._sampled_bytes, self._peak_growth_bytes())
         else:
-            taken_bytes = max(peaks_bytes)
-        # The rest of each `fit` may take far longer than a step.
-        step_seconds = seconds[1] / _FITS[1]
-        if not memory_only:
-            step_seconds = max(0.0, (seconds[2] - seconds[1]) / (_FITS[2] - _FITS[1]))
+            taken_bytes = max(watch.peaks_bytes)
         began, self._began = self._began, time.perf_counter()
         taken = ended(
-            taken_bytes=taken_bytes, seconds=self._began - began, step_seconds=step_seconds
+            taken_bytes=taken_bytes,
+            seconds=self._began - began,
+            step_seconds=min(watch.seconds[1:]),
         )
         # Take the lowest, because a step's last tensors may not be freed yet when it is read.
-        idle = min(idle_bytes[1:])
-        return Measured(taken, batch_bytes, tuple(each - idle for each in peaks_bytes[1:]))
+        idle = min(watch.idle_bytes[1:])
+        return Measured(taken, batch_bytes, tuple(each - idle for each in watch.peaks_bytes[1:]))
 
     def _look(self, ended: Callable[..., Footprint], may_end: bool) -> None:
         grown_bytes = host.anonymous_memory_bytes() - self._before.anonymous_bytes

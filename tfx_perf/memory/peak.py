@@ -1,10 +1,12 @@
 """The allocator's peak over real training steps: how high, made of what, how fragmented."""
 
 import functools
+import importlib
 import math
 import operator
 import pathlib
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -27,13 +29,45 @@ _EVENTS = ("MemoryAllocation", "MemoryDeallocation")
 _IN_USE, _INDEX, _NAME = "bytes_allocated", "fragmentation", "allocator_name"
 
 
+class StepWatch:
+    """For each step: the bytes in use before, the most in use meanwhile, and the time it took."""
+
+    def __init__(self, device: str) -> None:
+        self.idle_bytes: list[int] = []
+        self.peaks_bytes: list[int] = []
+        self.seconds: list[float] = []
+        self._device = device
+        self._began = 0.0
+
+    def callback(self, call: interception.FitCall) -> Any:
+        """Returns a callback of the Keras package whose `fit` was called."""
+
+        def begin(callback: Any, batch: int, logs: Any = None) -> None:
+            self.idle_bytes.append(_reset_peak(self._device))
+            self._began = time.perf_counter()
+
+        def end(callback: Any, batch: int, logs: Any = None) -> None:
+            self.seconds.append(time.perf_counter() - self._began)
+            self.peaks_bytes.append(_peak_bytes(self._device))
+
+        base = importlib.import_module(f"{call.package}.callbacks").Callback
+        hooks = {"on_train_batch_begin": begin, "on_train_batch_end": end}
+        return type("Watching", (base,), hooks)()
+
+
 def run_steps(
-    call: interception.FitCall, batch: Any, *, steps: int = 1, copied: bool = False
+    call: interception.FitCall,
+    batch: Any,
+    *,
+    steps: int = 1,
+    copied: bool = False,
+    watch: StepWatch | None = None,
 ) -> None:
     """Trains a few steps with Keras' `fit` on one batch in memory; the weights change.
 
     Callbacks, validation and the input pipeline's buffers are left out. With `copied`, each step
-    has its own tensors, as with batches that are read.
+    has its own tensors, as with batches that are read. Each step is an epoch: with more in one, a
+    model's own `steps_per_execution` would run them in one call.
     """
     data = batches.repeated(call, batch)
     call.proceed(
@@ -41,17 +75,17 @@ def run_steps(
         y=None,
         sample_weight=None,
         batch_size=None,
-        epochs=1,
+        epochs=steps,
         initial_epoch=0,
-        steps_per_epoch=steps,
+        steps_per_epoch=1,
         validation_split=0.0,
         validation_data=None,
-        callbacks=None,
+        callbacks=watch and [watch.callback(call)],
         verbose=0,
     )
 
 
-def begin(device: str) -> int:
+def _reset_peak(device: str) -> int:
     """Resets the peak and returns the bytes in use; 0 if the allocator does not count them."""
     if gap(device):
         return 0
@@ -59,8 +93,8 @@ def begin(device: str) -> int:
     return tf.config.experimental.get_memory_info(device)["current"]
 
 
-def bytes_since(device: str) -> int:
-    """Returns the most bytes in use since `begin`; chunks can be larger than their tensors."""
+def _peak_bytes(device: str) -> int:
+    """Returns the most bytes in use since a reset; chunks can be larger than their tensors."""
     return 0 if gap(device) else tf.config.experimental.get_memory_info(device)["peak"]
 
 

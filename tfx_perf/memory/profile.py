@@ -117,7 +117,7 @@ class _Profiling:
         most = max(configured, default=min(counts, default=largest_batch.ENOUGH))
         while larger := self._larger(most):
             self._plan(larger)
-            self._measure(larger, memory_only=True)
+            self._measure(larger)
         self._look_at_fragmentation()
         is_asked = configured or self._trained_plan == "xla"
         self._compile(None if is_asked else why_no_xla or self._too_short())
@@ -144,7 +144,7 @@ class _Profiling:
             console.set_status(f"batch size {size}: {_ACTIVITIES[progress.running.work]}")
         self._watch(progress)
 
-    def _measure(self, size: int, *, memory_only: bool = False) -> None:
+    def _measure(self, size: int) -> None:
         progress = self._progress
         if progress.has("plain", size) or any(
             step.plan == "plain" and step.batch_size < size and step.status in _TOO_LARGE
@@ -159,7 +159,7 @@ class _Profiling:
         # If a process was ended at the limit, the allocator may still measure the step.
         was_ended = any(item.batch_size == size for item in progress.footprints)
         has_footprint = self._trained_plan == "plain" and not was_ended
-        measured = self._meter.take(size, memory_only=memory_only, may_end=has_footprint)
+        measured = self._meter.take(size, may_end=has_footprint)
         row = self._row(measured)
         progress = self._progress
         if has_footprint and measured.footprint.status == "measured":
@@ -189,7 +189,7 @@ class _Profiling:
         *others, highest_bytes = sorted(measured.rises_bytes)
         figures = {
             "peak_bytes": resident_bytes + (measured.batch_bytes or 0) + highest_bytes,
-            "scatter_bytes": highest_bytes - others[0] if others else None,
+            "scatter_bytes": highest_bytes - others[0],
         }
         return row.model_copy(update=figures)
 
@@ -243,7 +243,7 @@ class _Profiling:
             epoch_example_count=self._epoch_example_count,
             device=devices.allocator_device(),
             replica_count=self._call.model.distribute_strategy.num_replicas_in_sync,
-            keras=self._call.original.__module__.split(".")[0],
+            keras=self._call.package,
             trained_plan=self._trained_plan,
             state=state,
             steps=(),

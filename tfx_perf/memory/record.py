@@ -56,7 +56,7 @@ class StepMemory(Attempt):
         plan: `plain`: run by Keras without XLA, with the allocator's peak; or `xla`: compiled but
             not run, with XLA's buffer assignment.
         peak_bytes: on one device.
-        scatter_bytes: how much the peak varied between rounds; `plain` only, None after one round.
+        scatter_bytes: how much the peak varied between steps; `plain` only.
         temp_bytes: temporaries of the buffer assignment; `xla` only.
     """
 
