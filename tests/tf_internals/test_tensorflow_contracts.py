@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 
+import keras
 import pytest
 import tensorflow as tf
 import tf_keras
@@ -496,3 +497,21 @@ def test_an_optimizer_of_tf_keras_tells_that_it_is_built(is_scaling):
     assert not built_optimizer._is_built(model.optimizer)
     built_optimizer.build_optimizer(model)
     assert built_optimizer._is_built(model.optimizer)
+
+
+@contract("The first step of Keras 3 is traced twice.")
+def test_a_step_whose_optimizer_is_built_is_traced_once():
+    traced = []
+
+    class Noted(keras.layers.Layer):
+        def call(self, x):
+            traced.append(x)
+            return x
+
+    model = keras.Sequential([keras.Input([1]), Noted(), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    data = tf.data.Dataset.from_tensors((tf.ones([1, 1]), tf.ones([1, 1])))
+    built_optimizer.build_before_trace(model)
+    traced.clear()
+    model.fit(data, verbose=0)
+    assert len(traced) == 1

@@ -19,6 +19,7 @@ from tfx_perf.hardware import devices, host
 from tfx_perf.memory import batches, peak
 from tfx_perf.memory.record import Footprint
 from tfx_perf.tf_internals import autograph
+from tfx_perf.tf_internals.built_optimizer import build_before_trace
 
 STEPS = 4
 """How many steps are trained on a batch: the first one traces, the others are measured."""
@@ -94,6 +95,7 @@ class FootprintMeter:
                 batch = self.batch(batch_size)
                 batch_bytes = batches.tensor_bytes(batch)
                 gc.collect()
+                build_before_trace(self._call.model)
                 # XLA takes more memory if each step has its own tensors.
                 copied = bool(self._call.model.jit_compile)
                 peak.run_steps(self._call, batch, steps=STEPS, copied=copied, watch=watch)

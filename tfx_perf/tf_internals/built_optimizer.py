@@ -5,6 +5,17 @@ from typing import Any
 from tfx_perf.core import structural_hash
 
 
+def build_before_trace(model: Any) -> None:
+    """Builds the used optimizer if it is one of Keras 3, and all layers are built.
+
+    Those of Keras 3 create their variables in the step, which is then traced twice, with each
+    created in a condition.
+    """
+    is_of_keras_3 = hasattr(getattr(model, "optimizer", None), "built")
+    if is_of_keras_3 and all(layer.built for layer in model._flatten_layers()):
+        build_used_optimizer(model)
+
+
 def build_used_optimizer(model: Any) -> None:
     """Builds the optimizer, unless a user's own step may use others: its slots are large."""
     step = getattr(model.train_step, "__func__", model.train_step)

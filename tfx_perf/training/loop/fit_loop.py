@@ -13,6 +13,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_internals import autograph, datasets
+from tfx_perf.tf_internals.built_optimizer import build_before_trace
 from tfx_perf.tf_internals.iterators import FitIterators
 from tfx_perf.training.fit import callback_hooks
 from tfx_perf.training.fit.callback_hooks import EarlyCallbacks
@@ -188,6 +189,7 @@ class FitLoop:
 
     def prepare(self, plan: TrainingPlan = PLAIN_FIT) -> None:
         """Traces steps, creating all variables; raises TypeError if it cannot make up a batch."""
+        build_before_trace(self._model)
         iterator = self.iterator_over(
             datasets.blank(self.element_spec, open_size=self._replica_count)
         )
