@@ -6,12 +6,14 @@ wait for threads that a fork lacks, so all threads must come from imports, and s
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import io
 import logging
 import os
 import pathlib
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -157,7 +159,20 @@ def end_as_an_interpreter() -> None:
     # otherwise wait for work forever.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    if not _has_file_to_write():
+        return  # looking at a million objects takes a second: a fork gets its own copy of each
     for each in gc.get_objects():
-        if type(each) in (io.TextIOWrapper, io.BufferedWriter):  # quick for a million objects
+        if type(each) in (io.TextIOWrapper, io.BufferedWriter):
             with contextlib.suppress(Exception):  # closed, or a full disk
                 each.flush()
+
+
+def _has_file_to_write() -> bool:
+    """Whether a file is open for writing, besides the standard streams."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # the folder itself is closed by now
+            is_written = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
+            is_file = stat.S_ISREG(os.fstat(number).st_mode)
+            if is_file and is_written and number not in _STANDARD_STREAMS:
+                return True
+    return False
