@@ -26,7 +26,7 @@ _ACTIVITIES: Mapping[Work, str] = {
 # After one of these, no larger size is tried.
 _TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
 # XLA may compile for this share of the training's time, or until the profile took these seconds.
-_XLA_SHARE, _XLA_SECONDS = 0.05, 4.0
+_XLA_SHARE, _XLA_SECONDS = 0.05, 2.0
 _FURTHER, _MOST_SIZES = 4, 6  # factor to the next size, and most sizes, until growth stands out
 
 
