@@ -74,9 +74,9 @@ def judge(runs: Mapping[str, Sequence[Run]], settings: GateSettings) -> dict[str
             decision = evaluate(own[number], ledger=ledger, settings=settings)
             counter["runs"] += 1
             counter["refused"] += not decision.blessed
-            for outcome in decision.outcomes:
-                if outcome.refuses:
-                    counter[f"{outcome.metric}: {outcome.verdict.value}"] += 1
+            refusing = [outcome for outcome in decision.outcomes if outcome.refuses]
+            # Once for each run: a change and the drift since the best level may both refuse.
+            counter.update({f"{each.metric}: {each.verdict.value}" for each in refusing})
         counts[kind] = dict(counter)
     return counts
 
