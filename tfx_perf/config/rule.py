@@ -10,10 +10,7 @@ from tfx_perf.core.metrics import Direction
 from tfx_perf.core.validation import SettingError
 
 REGRESSION_TOLERANCES = 4.0
-"""The default of `max_regression` for the change of one run, in tolerances."""
-
-DRIFT_TOLERANCES = 2.0
-"""The default of `max_regression` for the sum of many changes, in tolerances."""
+"""The default of `max_regression`, in tolerances."""
 
 # Fields of a rule that have no effect without a tolerance.
 _OF_TOLERANCE = ("max_regression", "expected_std", "min_baseline")
@@ -40,8 +37,8 @@ class Rule(Section):
         max: refuse above, in the metric's unit.
         tolerance: a change for the worse that is too small to matter, relative to the baseline:
             0.03 is 3%. Not given: the default rule's; null drops that.
-        max_regression: the largest change for the worse that may remain undetected, in one run
-            (None: four tolerances) or as the sum of many (None: two).
+        max_regression: the largest change for the worse that may remain undetected, in one run or
+            as the sum of many; None: four tolerances.
         expected_std: relative standard deviation between runs to expect before runs have shown it;
             None: 1 to 5%, by the kind of metric. `tfx-perf calibrate` shows yours.
         min_baseline: changes are relative to this, in the metric's unit, where the baseline is
@@ -92,16 +89,9 @@ class Rule(Section):
 
     @property
     def largest_change(self) -> float:
-        """`max_regression`, or its default, for the change of one run."""
+        """`max_regression`, or its default."""
         if self.max_regression is None:
             return REGRESSION_TOLERANCES * self.smallest_change
-        return self.max_regression
-
-    @property
-    def largest_drift(self) -> float:
-        """`max_regression`, or its default, for the sum of many changes."""
-        if self.max_regression is None:
-            return DRIFT_TOLERANCES * self.smallest_change
         return self.max_regression
 
     def beside(self, default: "Rule") -> "Rule":

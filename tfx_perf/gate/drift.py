@@ -33,7 +33,7 @@ _OF_WORK = ("seconds", "bytes", "joules")
 
 
 def drift(change: Change, *, pinned: str | None, level: float) -> Iterator[RuleResult]:
-    """Checks for a change since the reference that is beyond both `largest_drift` and the noise.
+    """Checks for a change since the reference that is beyond both `max_regression` and the noise.
 
     The reference is the run `pinned` if it is comparable, otherwise the best level that five runs
     in a row have held. With fewer runs there is none.
@@ -71,7 +71,7 @@ def _since(
     change: Change, reference: float, *, run: str, name: str = "", runs: float, level: float
 ) -> RuleResult:
     scale = max(abs(reference), change.rule.min_baseline)
-    allowed = change.rule.largest_drift * scale
+    allowed = change.rule.largest_change * scale
     if not change.is_exact:
         # A spread around the mean would include an improvement, and so hide that it was lost again.
         expected = change.prediction
@@ -105,7 +105,7 @@ def _since(
         value=change.value,
         baseline=reference,
         change=relative,
-        tolerance=change.rule.largest_drift,
+        tolerance=change.rule.largest_change,
         lowest=bound if change.sign < 0 else None,
         highest=bound if change.sign > 0 else None,
         reference_run=run,

@@ -4,7 +4,7 @@ import decimal
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tfx_perf.config.rule import DRIFT_TOLERANCES, REGRESSION_TOLERANCES, Rule
+from tfx_perf.config.rule import REGRESSION_TOLERANCES, Rule
 from tfx_perf.core import cache_key, formatting, metrics
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case
@@ -193,20 +193,20 @@ def _tolerating(rule: Rule, outcomes: Sequence[RuleResult]) -> str:
     # Within the tolerance a run may still be so uncertain that it could be beyond max_regression,
     # and all changes together have to be within max_regression, too.
     tolerance = max([rule.smallest_change, *(_worse(item, rule, item.change) for item in changes)])
-    change = max(
+    max_regression = max(
         [tolerance]
         + [max(_worse(item, rule, item.change_low), _worse(item, rule, item.change_high))
            for item in changes if item.change_low is not None]
+        + [_worse(item, rule, item.change) for item in drifts]
     )  # fmt: skip
-    drift = max([tolerance, *(_worse(item, rule, item.change) for item in drifts)])
     if rule.max_regression is None:
-        tolerance = max(tolerance, change / REGRESSION_TOLERANCES, drift / DRIFT_TOLERANCES)
+        tolerance = max(tolerance, max_regression / REGRESSION_TOLERANCES)
     shown = _rounded(tolerance, up=True)
     if float(shown) >= _LARGEST_MARGIN:
         return ""
     fields = f"tolerance: {shown}"
     if rule.max_regression is not None:
-        needed = _rounded(max(change, drift), up=True)
+        needed = _rounded(max_regression, up=True)
         fields += f", max_regression: {max(needed, shown, f'{rule.max_regression:g}', key=float)}"
     return f"; the rule {{{fields}}} would let it pass"
 
