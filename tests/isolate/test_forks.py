@@ -292,3 +292,22 @@ def test_a_process_ends_whatever_threads_are_left(left, within_seconds):
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("opened", "is_searched"),
+    [("tempfile.TemporaryFile('w')", True), ("open(os.pipe()[1], 'w')", True),
+     ("os.pipe2(os.O_NONBLOCK)", False)],
+)  # fmt: skip
+def test_a_search_for_files_is_made_only_if_one_is_open(opened, is_searched):
+    code = f"""
+import gc, os, tempfile
+from tfx_perf.isolate import forks
+searched, own = [], gc.get_objects
+gc.get_objects = lambda: searched.append(True) or own()
+opened = {opened}
+forks.end_as_an_interpreter()
+print(bool(searched))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{is_searched}\n"

@@ -168,11 +168,13 @@ def end_as_an_interpreter() -> None:
 
 
 def _has_file_to_write() -> bool:
-    """Whether a file is open for writing, besides the standard streams."""
+    """Whether a file or pipe is open for writing, besides standard streams and our own pipe."""
     for number in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):  # the folder itself is closed by now
-            is_written = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
-            is_file = stat.S_ISREG(os.fstat(number).st_mode)
-            if is_file and is_written and number not in _STANDARD_STREAMS:
+            flags, mode = fcntl.fcntl(number, fcntl.F_GETFL), os.fstat(number).st_mode
+            # Our own, which wakes the server, is not blocking; a pipe of `subprocess` is.
+            is_pipe = stat.S_ISFIFO(mode) and not flags & os.O_NONBLOCK
+            is_written = flags & os.O_ACCMODE and (is_pipe or stat.S_ISREG(mode))
+            if is_written and number not in _STANDARD_STREAMS:
                 return True
     return False
