@@ -27,9 +27,6 @@ _STANDARD_STREAMS = 0, 1, 2
 LEFT_THREADS_SECONDS = 30.0
 """How long remaining threads of the user's code may run, if others wait for the process."""
 
-frozen_count = 0
-"""How many objects the garbage collector ignores since `freeze`, in this process or its parent."""
-
 
 def _thread_count() -> int:
     return sum(1 for _ in _TASKS.iterdir()) if _TASKS.exists() else 0
@@ -115,11 +112,9 @@ def _leave_parent() -> None:
 
 
 def freeze() -> None:
-    """Keeps the garbage collector of forks from copying memory; a training may unfreeze it."""
-    global frozen_count  # noqa: PLW0603 (so is what is frozen)
+    """Keeps the garbage collector of forks from copying memory."""
     gc.collect()
     gc.freeze()
-    frozen_count = gc.get_freeze_count()
 
 
 def forget_streams() -> None:

@@ -1,6 +1,7 @@
 """The server, which forks a child for every order, and the child, which calls the function."""
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -137,7 +138,7 @@ def _import(modules: Sequence[str], *, ends_with_caller: bool) -> None:
     for module in modules:
         with contextlib.suppress(Exception):  # the child raises it again, and reports it
             importlib.import_module(module)
-    if not forks.frozen_count or known_count < len(sys.modules):
+    if not gc.get_freeze_count() or known_count < len(sys.modules):
         forks.freeze()  # takes half a second, better here than while a caller waits
     guard.signal_at_parents_end(signal.SIGUSR1)
 

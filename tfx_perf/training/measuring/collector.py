@@ -5,8 +5,6 @@ import gc
 import time
 from collections.abc import Iterator
 
-from tfx_perf.isolate import forks
-
 
 class Pauses:
     """How long the collector stopped Python, in `seconds` over all pauses."""
@@ -29,10 +27,11 @@ def spared() -> Iterator[Pauses]:
 
     TensorFlow, Keras and a traced model are some million objects. None of them becomes garbage
     in a training, but every full collection visits each of them. Python unfreezes all objects or
-    none, so no more are frozen if users have frozen some.
+    none, so none are frozen if some are: by users, or in a fork, whose imports stay frozen, since
+    a collection that visits them copies their memory.
     """
     pauses = Pauses()
-    freezes = gc.get_freeze_count() <= forks.frozen_count  # what was frozen may have been freed
+    freezes = not gc.get_freeze_count()
     if freezes:
         gc.freeze()
     gc.callbacks.append(pauses.on_collection)
@@ -43,4 +42,3 @@ def spared() -> Iterator[Pauses]:
             gc.callbacks.remove(pauses.on_collection)
         if freezes:
             gc.unfreeze()
-            forks.frozen_count = 0
