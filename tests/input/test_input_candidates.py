@@ -16,6 +16,7 @@ from tfx_perf.input.candidates import batching, candidate
 from tfx_perf.input.candidates import table as table_lib
 from tfx_perf.input.candidates.columns import row_numbers
 from tfx_perf.input.candidates.limits import Limits
+from tfx_perf.tf_internals import iterators
 
 pytestmark = pytest.mark.each_choice
 
@@ -128,6 +129,21 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
     grown_bytes = psutil.Process().memory_info().rss - before_bytes
     assert grown_bytes < table.held_bytes / 2
     assert len(iterators) == 2
+
+
+def test_a_checkpoint_holds_a_few_batches_of_columns(split_folder, monkeypatch):
+    monkeypatch.setattr(batching.host, "cpu_count", lambda: 2)
+    rows = tf.random.stateless_uniform([50_000, 64], seed=(1, 2))
+    table = loaded(tf.data.Dataset.from_tensors(rows))
+    source = record_data.plain_source(split_folder, num_epochs=None)
+    dataset = batching.to_batches(
+        row_numbers(table.count, source.options), finish=table.take,
+        source=source, limits=AMPLE, beside=table.held,
+    )  # fmt: skip
+    iterator = iter(dataset)
+    next(iterator)
+    state = tf.io.serialize_tensor(iterators.saved(iterator)).numpy()
+    assert len(state) < table.held_bytes / 2
 
 
 def test_needs_a_parser(make_source):

@@ -82,13 +82,14 @@ def test_endless_batches_are_divided(name, make_source, built):
             assert features["words"].dense_shape[0] == 8
 
 
-def test_split_tells_the_worker():
+@pytest.mark.parametrize("reads_files", [True, False])
+def test_split_tells_the_worker(reads_files):
     def pair(worker):
         return tf.data.Dataset.from_tensors((worker.index, worker.count))
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = sharding.POLICY
-    dataset = sharding.split(pair).with_options(options)
+    dataset = sharding.split(pair, reads_files=reads_files).with_options(options)
     assert list(dataset.as_numpy_iterator()) == [(0, 1)]
     for workers in [1, 2, 7, 300]:
         for index in {0, workers // 2, workers - 1}:

@@ -21,6 +21,8 @@ TURN = 256
 ROWS_PER_BLOCK = 16384
 _BYTES_PER_BLOCK = 32 * 2**20
 _BLOCK_SHARE = 1 / 64  # share of the memory; several blocks are in use at a time
+# Of dense examples cut into batches: larger blocks are no faster, and a checkpoint holds a few.
+_CUT_BYTES = 2**20
 
 
 def rows_per_block(row_bytes: float) -> int:
@@ -55,14 +57,14 @@ def to_batches(
     call per batch costs more than the bytes. `rows` makes a worker's 1-D tensors of row numbers or
     records, `finish` turns one into as many examples, and `cut` sets their length (None: by the
     mean size of an example). `finish` also gets the one element of `beside`, because tf.data would
-    copy a captured tensor at each rewrite of the graph.
+    copy a captured tensor at each rewrite of the graph; with it, `rows` must read no files.
     """
     batch_size, spec = source.options.batch_size, source.element_spec
     final = {"batch_size": batch_size, "drop_remainder": source.drops_remainder}
     # rebatch would take sparse and ragged tensors apart row by row
     is_dense = all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec))
     # Held rows may be far smaller: records without some features, numbers of long strings.
-    most = bytes_per_block(limits) / max(source.example_bytes, 1)
+    most = min(_CUT_BYTES, bytes_per_block(limits)) / max(source.example_bytes, 1)
     block = max(1, int(min(ROWS_PER_BLOCK, most)) // batch_size) * batch_size
 
     def vectors(worker: sharding.Worker) -> tf.data.Dataset:
@@ -78,7 +80,7 @@ def to_batches(
         return tf.nest.map_structure(_with_row_count, finish(*given), spec)
 
     made = datasets.mapped(
-        sharding.split(vectors),
+        sharding.split(vectors, reads_files=beside is None),
         finish if is_dense else finished_rows,
         num_parallel_calls=host.cpu_count(),
         deterministic=True,

@@ -42,7 +42,9 @@ class Worker:
         )
 
 
-def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
+def split(
+    pipeline: Callable[[Worker], tf.data.Dataset], *, reads_files: bool
+) -> tf.data.Dataset:
     """Returns the dataset that `pipeline` makes for the worker on which it runs.
 
     A strategy determines the worker when it distributes the dataset, long after it was built.
@@ -50,7 +52,9 @@ def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
     `flat_map`, and gives every worker every n-th element that leaves the first of these
     (`RecursivelyHandleOp` in `tensorflow/core/grappler/optimizers/data/auto_shard.cc`). Here the
     elements are tickets, the first two of which tell a worker its number and the number of workers.
-    If that rule changes, the rewrite fails.
+    If that rule changes, the rewrite fails. A `flat_map` whose function reads files would itself be
+    divided, so that a `map` makes these datasets; but then the state of an iterator holds all that
+    the dataset holds, which for columns in memory is the whole table.
 
     No later stage may read files, as they would be divided too. State that must outlast an iterator
     (of a shuffle, or columns) has to be a dataset made outside of `pipeline`.
@@ -62,4 +66,6 @@ def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
         first, second = tf.unstack(first_two)
         return pipeline(Worker(index=first, count=second - first))
 
-    return datasets.mapped(ticket, made).flat_map(lambda dataset: dataset)
+    if reads_files:
+        return datasets.mapped(ticket, made).flat_map(lambda dataset: dataset)
+    return ticket.flat_map(tf.autograph.experimental.do_not_convert(made))
