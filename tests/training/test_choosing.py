@@ -460,8 +460,10 @@ def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     assert chosen.speedup is None and found.input_wait_ratio is None  # without turns, untimed
     assert chosen.step_time.value < reference.step_time.value  # KerasFallback compares with it
     assert not found.is_final(expected_runs=found.enough_runs)
-    again = tried(call, expected_runs=2 * found.enough_runs)
-    assert again.plan.is_plain_fit or again.trials[-1].speedup.low > 1
+    again = tried(call, xla=True, expected_runs=2 * found.enough_runs)
+    timed = {each.status: each.speedup for each in again.trials if each.speedup is not None}
+    assert timed
+    assert again.plan.is_plain_fit or timed["chosen"].low > 1
     assert again.input_wait_ratio is not None
 
 

@@ -4,7 +4,6 @@ import gc
 
 import pytest
 
-from tfx_perf.isolate import forks
 from tfx_perf.training.measuring import collector
 
 
@@ -45,15 +44,6 @@ def test_the_inner_of_two_leaves_frozen_what_the_outer_froze():
             raise RuntimeError
         assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0
-
-
-def test_imports_frozen_for_forks_stay_frozen_afterwards():
-    forks.freeze()
-    frozen = gc.get_freeze_count()
-    with collector.spared() as pauses:
-        gc.collect()
-    assert pauses.seconds > 0
-    assert gc.get_freeze_count() > 0.9 * frozen
 
 
 def test_callbacks_that_users_clear_do_not_end_a_training():

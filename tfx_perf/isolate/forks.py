@@ -111,12 +111,6 @@ def _leave_parent() -> None:
     forget_streams()
 
 
-def freeze() -> None:
-    """Keeps the garbage collector of forks from copying memory."""
-    gc.collect()
-    gc.freeze()
-
-
 def forget_streams() -> None:
     """Resets Python's streams to the standard streams, whatever the parent had instead."""
     sys.stdout, sys.stderr = (

@@ -21,7 +21,8 @@ TURN = 256
 ROWS_PER_BLOCK = 16384
 _BYTES_PER_BLOCK = 32 * 2**20
 _BLOCK_SHARE = 1 / 64  # share of the memory; several blocks are in use at a time
-# Of dense examples cut into batches: larger blocks are no faster, and a checkpoint holds a few.
+# Blocks of dense examples that are cut into batches: larger ones are no faster, and a checkpoint
+# holds several.
 _CUT_BYTES = 2**20
 
 

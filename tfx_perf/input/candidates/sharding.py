@@ -52,9 +52,8 @@ def split(
     `flat_map`, and gives every worker every n-th element that leaves the first of these
     (`RecursivelyHandleOp` in `tensorflow/core/grappler/optimizers/data/auto_shard.cc`). Here the
     elements are tickets, the first two of which tell a worker its number and the number of workers.
-    If that rule changes, the rewrite fails. A `flat_map` whose function reads files would itself be
-    divided, so that a `map` makes these datasets; but then the state of an iterator holds all that
-    the dataset holds, which for columns in memory is the whole table.
+    If that rule changes, the rewrite fails. It divides a `flat_map` whose function reads files, so
+    a `map` makes those datasets. It makes no others, or a checkpoint would hold all columns.
 
     No later stage may read files, as they would be divided too. State that must outlast an iterator
     (of a shuffle, or columns) has to be a dataset made outside of `pipeline`.
