@@ -299,8 +299,6 @@ class Recovery:
         except TypeError:  # no batch of this kind can be made up
             _LOGGER.info("The steps are traced when the first batch comes.", exc_info=True)
         set_trainable(model, checkpoint.trainable)
-        if checkpoint.trainable != checkpoint.trainable_at_first:
-            self._loop.functions.retrace()
 
     def _can_go_back(self, guard: Guard) -> bool:
         """Whether the weights can be restored; not if no checkpoint can be read."""
