@@ -86,6 +86,22 @@ def resumed(keras, make, folder, *, stages=shuffled):
     return expected, fit(keras, make(keras), folder=folder, stages=stages)
 
 
+def test_a_callback_added_since_sees_single_batches(keras, tmp_path):
+    with pytest.raises(InterruptedError):
+        fit(keras, [], folder=tmp_path, ends_at=2)
+    batches = []
+
+    class Own(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            batches.append(batch)
+
+    *_, session = fit(keras, [Own()], folder=tmp_path)
+    assert session.record.resumed_step > model_cases.BATCHES
+    assert batches[-2 * model_cases.BATCHES :] == 2 * [*range(model_cases.BATCHES)]
+    assert session.record.plan.is_plain_fit
+    assert "Own acts on every batch" in session.record.plan_reason
+
+
 def averages(keras):
     class Averages(keras.callbacks.Callback):
         """Creates its variables when it needs them."""
@@ -127,8 +143,6 @@ def freezes(keras):
 
 @pytest.mark.parametrize("make", [averages, more_patient, freezes])
 def test_it_continues_as_under_keras_fit(keras, make, tmp_path):
-    if make is freezes and keras.__name__ == "tf_keras":
-        pytest.skip("tf_keras goes on with the step that it has traced, not so in a new process")
     (model, expected, _), (found, history, session) = resumed(keras, make, tmp_path)
     assert session.record.resumed_step > model_cases.BATCHES
     assert_same(Snapshot(found), Snapshot(model))
