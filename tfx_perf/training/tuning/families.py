@@ -84,7 +84,8 @@ def families(
     compared_with = reference(loop, settings=settings)
     to_try, refused = [], []
     for name, each in SPEEDUPS.items():
-        if name in _excluded(settings):
+        is_excluded = name in settings.training.excluded_speedups
+        if name in _excluded(settings) and not is_excluded:
             continue
         plans = [
             plan
@@ -92,6 +93,8 @@ def families(
             if plan.steps_per_execution > 1 or not same_function(plan, compared_with)
         ]
         obstacle = each.obstacle(fit) if plans else None
+        if is_excluded:
+            obstacle = "training.excluded_speedups names it"
         for plan in plans:
             reason = obstacle or _lacks(plan)
             if reason:
