@@ -51,6 +51,8 @@ def report_on(
         _add_steps(report, record)
     if record.memory_series:
         _add_memory(report, record)
+    runs = record.enough_runs
+    enough = f" Untried plans may pay with schedule.expected_runs: {runs}." if runs else ""
     report.add_table(
         "Trials",
         columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
@@ -65,7 +67,8 @@ def report_on(
             for trial in record.trials
         ],
         note="Every plan first trains the same steps from the same weights and must produce "
-        "those of Keras' fit.",
+        "those of Keras' fit, up to rounding, which a long training may amplify; with "
+        f"training.excluded_speedups: [inexact], bit for bit.{enough}",
     )
     _add_start(report, record)
     if record.placement:
