@@ -63,7 +63,8 @@ def command(
                 output.enter_context(contextlib.redirect_stdout(shown))
             code, failure = _run(script, log)
     if not (nodes or code):
-        code, failure = _FAILED, "it has run no pipeline in this process."
+        failure = "it has run no pipeline in this process. For Keras scripts, see docs/keras.md."
+        code = _FAILED
     if as_json:
         ended = [dataclasses.asdict(node) for node in nodes]
         terminal.show_json({"nodes": ended, "failure": failure or None, "log": str(log)})

@@ -189,6 +189,8 @@ class _Complaint:
         if given == "null" and self._may_be_null():
             return "Did you mean null?"
         complaints = {each["type"]: each for each in self._here()}
+        if "tuple_type" in complaints:
+            return f"Did you mean [{given}]?"
         if "literal_error" in complaints:
             choices = re.findall("'(.+?)'", complaints["literal_error"]["ctx"]["expected"])
             return errors.did_you_mean(given, choices)
