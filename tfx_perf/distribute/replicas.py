@@ -88,7 +88,8 @@ def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
 def in_some_steps() -> Iterator[Replacement]:
     """Yields replacements for optimizers that update only in some steps, where Keras fails."""
     optimizer = importlib.import_module("keras").optimizers.Optimizer
-    yield optimizer, "_all_reduce_sum_gradients", lambda original: _already_summed
+    # Keras' own sum comes after clipping.
+    yield optimizer, "_all_reduce_sum_gradients", lambda original: lambda self, pairs: list(pairs)
     yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
     yield importlib.import_module("keras.src.optimizers.base_optimizer"), "ops", _Operations
 
@@ -172,11 +173,6 @@ class _SummingOnce:
         sums = summed([grads[n] for n in present], weighed, sum_up=sum_up, dtype=self._dtype)
         by_number = dict(zip(present, sums, strict=True))
         return [by_number.get(n) for n in range(len(grads))]
-
-
-def _already_summed(optimizer: Any, grads_and_vars: Any) -> Any:
-    """Replaces Keras' own sum, which comes after clipping."""
-    return list(grads_and_vars)
 
 
 def _across_replicas(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -93,7 +93,11 @@ class Ledger(records.Record):
         is ordered by the time of that act.
         """
         ledgers = (self, *others)
-        acts = sorted({act for ledger in ledgers for act in ledger.acts}, key=_place_of_act)
+        acts = sorted(
+            {act for ledger in ledgers for act in ledger.acts},
+            # At the same time "unbless" comes after "bless", and so prevails.
+            key=lambda act: (act.time, act.kind, act.model_dump_json()),
+        )
         evaluated = sorted((run for ledger in ledgers for run in ledger.runs), key=_place_of_run)
         latest = {run.key: run for run in evaluated}.values()
         last_act = {run.key: act for run in latest for act in acts if act.is_about(run.key)}
@@ -174,11 +178,6 @@ class Ledger(records.Record):
             for entry in self.of_node(candidate)
             if not runs.differences(entry.environment, candidate.environment)
         )
-
-
-def _place_of_act(act: Override) -> tuple[datetime.datetime, str, str]:
-    # At the same time "unbless" comes after "bless", and so prevails.
-    return act.time, act.kind, act.model_dump_json()
 
 
 def _place_of_run(run: Run) -> tuple[datetime.datetime, str]:

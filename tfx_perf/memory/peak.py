@@ -48,7 +48,9 @@ class StepWatch:
 
         def end(callback: Any, batch: int, logs: Any = None) -> None:
             self.seconds.append(time.perf_counter() - self._began)
-            self.peaks_bytes.append(_peak_bytes(self._device))
+            # The most in use since a reset; chunks can be larger than their tensors.
+            memory = tf.config.experimental.get_memory_info
+            self.peaks_bytes.append(0 if gap(self._device) else memory(self._device)["peak"])
 
         base = importlib.import_module(f"{call.package}.callbacks").Callback
         hooks = {"on_train_batch_begin": begin, "on_train_batch_end": end}
@@ -91,11 +93,6 @@ def _reset_peak(device: str) -> int:
         return 0
     tf.config.experimental.reset_memory_stats(device)
     return tf.config.experimental.get_memory_info(device)["current"]
-
-
-def _peak_bytes(device: str) -> int:
-    """Returns the most bytes in use since a reset; chunks can be larger than their tensors."""
-    return 0 if gap(device) else tf.config.experimental.get_memory_info(device)["peak"]
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from tfx_perf.input.candidates import table as table_lib
 from tfx_perf.input.candidates.candidate import Candidate
 from tfx_perf.input.candidates.limits import Limits
 from tfx_perf.input.candidates.sharding import Worker
-from tfx_perf.input.candidates.source import FRAME_BYTES, FileState, RecordSource
+from tfx_perf.input.candidates.source import FRAME_BYTES, FileState, RecordSource, RowSize
 from tfx_perf.tf_internals import datasets
 
 
@@ -98,9 +98,10 @@ class Columns(Candidate):
             limit_bytes=limit_bytes,
             row_size=source.example_size,
         )
+        framed_size = RowSize(padding_bytes=FRAME_BYTES, ratio=1)  # in an uncompressed file
         return datasets.mapped(
             vectors,
-            lambda records: (parse(records), _read_bytes(records)),
+            lambda records: (parse(records), tf.reduce_sum(framed_size.of(records))),
             num_parallel_calls=host.cpu_count(),
             deterministic=True,
         )
@@ -119,8 +120,3 @@ def row_numbers(count: int, options: Any) -> Callable[[Worker], tf.data.Dataset]
         return seeds.map(epoch).prefetch(1)
 
     return numbers
-
-
-def _read_bytes(records: tf.Tensor) -> tf.Tensor:
-    """Returns the bytes that serialized records take in uncompressed files, int64 scalar."""
-    return tf.reduce_sum(tf.cast(tf.strings.length(records), tf.int64) + FRAME_BYTES)
