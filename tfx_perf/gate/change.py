@@ -290,7 +290,7 @@ def compared(key: str, value: float, name: str, reference: float) -> str:
     shown, there = (formatting.format_value(key, figure) for figure in (value, reference))
     change = (value - reference) / abs(reference) if reference else 0.0
     if not change and value != reference:  # no ratio to zero
-        return f"{shown} is worse than {name} {there}"
+        return f"{shown} is {'above' if value > reference else 'below'} {name} {there}"
     if abs(change) < _ROUNDING:
         return f"{shown} is equal to {name}"
     if abs(change) < 0.0005:  # 0.0%
