@@ -65,7 +65,7 @@ class InputTuner(training_component.TrainingComponent):
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
     DRIVER_CLASS = latest.FailedBeforeDriver
     NEEDS_CODE = False
-    SECTIONS = ("input", "schedule", "training.precision")
+    SECTIONS = ("input", "schedule", "training.precision", "training.excluded_speedups")
 
     def __init__(
         self,

@@ -103,7 +103,14 @@ def test_one_dictionary_is_the_training_of_all_of_them():
 @pytest.mark.parametrize(
     ("component", "outputs", "config"),
     [
-        (InputTuner, {"input_plan": "tfx_perf.InputPlan"}, {"input": {"batch_size": 64}}),
+        (
+            InputTuner,
+            {"input_plan": "tfx_perf.InputPlan"},
+            {
+                "input": {"batch_size": 64},
+                "training": {"precision": "float32", "excluded_speedups": ("inexact",)},
+            },
+        ),
         (
             MemoryProfiler,
             {"memory_profile": "tfx_perf.MemoryProfile"},

@@ -154,5 +154,5 @@ class PerfConfig(Settings):
         include: dict[str, Any] = {}
         for section in sections:
             name, _, key = section.partition(".")
-            include[name] = {key} if key else True
+            include[name] = {*include.get(name, ()), key} if key else True
         return self.model_dump_json(include=include or None)
