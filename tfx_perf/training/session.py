@@ -466,20 +466,16 @@ class TrainingSession:
     def _resumed_choice(
         self, plan: TrainingPlan, call: FitCall, loop: FitLoop, *, step: int | None
     ) -> PlanChoice:
-        """Returns a choice with an interrupted training's plan and, if known, trial results.
-
-        Callbacks may have been added since, so that the plan is no longer possible.
-        """
-        callbacks = call.arguments["callbacks"]
-        reason = callback_hooks.obstacle(callbacks, loop.keras_api.callbacks)
-        if not loop.sync.all_equal(reason) or reason:
-            because = reason or "other workers have other callbacks"
-            reason = f"it resumed an interrupted training at step {step}: {because}"
-            return PlanChoice(plan=plan.plain, plan_reason=reason)
+        """Returns a choice with an interrupted training's plan and, if known, trial results."""
+        resumed = f"it resumed an interrupted training at step {step}"
+        # Callbacks may have been added since.
+        hooks = callback_hooks.obstacle(call.arguments["callbacks"], loop.keras_api.callbacks)
+        if not loop.sync.all_equal(hooks) or hooks:
+            because = hooks or "other workers have other callbacks"
+            return PlanChoice(plan=plan.plain, plan_reason=f"{resumed}: {because}")
         known = self._known_to_all(call, loop)
         if known is None or known.plan.in_whole_batches != plan.in_whole_batches:
-            reason = f"it resumed an interrupted training at step {step}"
-            return PlanChoice(plan=plan, plan_reason=reason)
+            return PlanChoice(plan=plan, plan_reason=resumed)
         return known.model_copy(update={"plan": plan})
 
     def _known_to_all(self, call: FitCall, loop: FitLoop) -> PlanChoice | None:
