@@ -27,7 +27,7 @@ from tfx_perf.components.input_tuner import child, executor, previous
 from tfx_perf.config import InputSettings
 from tfx_perf.core import errors, metrics
 from tfx_perf.input import measure
-from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
+from tfx_perf.input.record import DEFAULT, CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.report import input as input_report
 
 pytestmark = pytest.mark.each_choice
@@ -223,6 +223,13 @@ def test_the_codes_batch_size_is_measured_in_the_precision_that_trains(
     record = plan_split(inputs, **given, tuning_seconds=2, precision=name)
     assert set(told.read_text().split()) == {name}
     assert record.batch_size == 16
+
+
+def test_a_training_that_must_be_exact_keeps_the_defaults_order(inputs, tmp_path, plan_split):
+    module = tuning_cases.module(tmp_path / "module.py", tuning_cases.training(), line="keras")
+    record = plan_split(inputs, module_file=module, excluded_speedups=("inexact",))
+    assert record.chosen == DEFAULT
+    assert record.reason.startswith("The default stays: a training that must be reproducible")
 
 
 class TestReuse:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from gated_project import artifact_in
 from tfx.types import artifact_utils, standard_artifacts
 
+from tfx_perf.components import InputTuner
 from tfx_perf.config import PerfConfig
 
 COUNT = 100
@@ -113,14 +114,15 @@ def properties(
     run_fn: str | None = None,
     module_file: str | None = None,
     precision: str | None = None,
+    excluded_speedups: tuple[str, ...] = (),
     **settings: object,
 ) -> dict[str, object]:
     """Returns InputTuner's execution properties as TFX gives them to the executor."""
     settings = {"batch_size": None, "tuning_seconds": 20, **settings}
+    training = {"precision": precision, "excluded_speedups": excluded_speedups}
+    config = PerfConfig.from_dict({"input": settings, "training": training})
     return {
-        "config": PerfConfig.from_dict(
-            {"input": settings, "training": {"precision": precision}}
-        ).to_json("input", "training.precision"),
+        "config": config.to_json(*InputTuner.SECTIONS),
         "split": split,
         "label_key": label_key,
         "run_fn": run_fn,
