@@ -109,9 +109,15 @@ def settings_that_try(
 
 
 def session_with(plan: TrainingPlan, **settings: Any) -> TrainingSession:
-    """Returns a session that trains with a plan and tries none; settings are by section."""
+    """Returns a session that trains with a plan and tries none; settings are by section.
+
+    It does so even with callbacks that act on every batch, by which tests end it.
+    """
     session = TrainingSession(PerfConfig.from_dict(settings))
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+    session._resumed_choice = lambda plan, call, loop, step: PlanChoice(
+        plan=plan, plan_reason=f"it resumed an interrupted training at step {step}"
+    )
     return session
 
 

@@ -21,9 +21,11 @@ from model_cases import (
     without_autotune,
 )
 
+from tfx_perf.config import PerfConfig
 from tfx_perf.core import interception
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.callback_state import CallbackSnapshot, CallbackState
+from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.speedups.plan import TrainingPlan
 
 pytestmark = [pytest.mark.one_case, pytest.mark.usefixtures("no_flops", "saves_at_once")]
@@ -48,16 +50,16 @@ def data(stages=shuffled):
     return without_autotune(stages()).repeat()
 
 
-def fit(keras, callbacks, *, folder=None, ends_at=None, stages=shuffled):
+def fit(keras, callbacks, *, folder=None, ends_at=None, stages=shuffled, session=None):
     """Trains, by Keras' `fit` if there is no folder, and up to an epoch if one is given."""
     keras.utils.set_random_seed(3)
-    model, session = model_of(keras), None
+    model = model_of(keras)
     if ends_at is not None:
         callbacks = [*callbacks, broken_off_at(keras, ends_at)]
     watched = contextlib.nullcontext()
     if folder is not None:
         training = {"checkpoint_every_steps": 4, "checkpoint_folder": str(folder)}
-        session = session_with(TrainingPlan(steps_per_execution=4), training=training)
+        session = session or session_with(TrainingPlan(steps_per_execution=4), training=training)
         watched = interception.intercepting_fit(session.fit)
     with watched:
         history = model.fit(
@@ -95,7 +97,9 @@ def test_a_callback_added_since_sees_single_batches(keras, tmp_path):
         def on_train_batch_end(self, batch, logs=None):
             batches.append(batch)
 
-    *_, session = fit(keras, [Own()], folder=tmp_path)
+    training = {"checkpoint_folder": str(tmp_path), "tuning_seconds": 0}
+    session = TrainingSession(PerfConfig.from_dict({"training": training}))
+    fit(keras, [Own()], folder=tmp_path, session=session)
     assert session.record.resumed_step > model_cases.BATCHES
     assert batches[-2 * model_cases.BATCHES :] == 2 * [*range(model_cases.BATCHES)]
     assert session.record.plan.is_plain_fit
