@@ -468,10 +468,9 @@ class TrainingSession:
     ) -> PlanChoice:
         """Returns a choice with an interrupted training's plan and, if known, trial results."""
         resumed = f"it resumed an interrupted training at step {step}"
-        # Callbacks may have been added since.
-        hooks = callback_hooks.obstacle(call.arguments["callbacks"], loop.keras_api.callbacks)
-        if not loop.sync.all_equal(hooks) or hooks:
-            because = hooks or "other workers have other callbacks"
+        reason = loop.hooks_obstacle  # a callback may have been added since
+        if not loop.sync.all_equal(reason) or reason:
+            because = reason or "other workers have other callbacks"
             return PlanChoice(plan=plan.plain, plan_reason=f"{resumed}: {because}")
         known = self._known_to_all(call, loop)
         if known is None or known.plan.in_whole_batches != plan.in_whole_batches:

@@ -30,7 +30,7 @@ def obstacle(call: FitCall, loop: FitLoop) -> str | None:
         _kind_obstacle(call, loop)
         or _model_obstacle(model, loop)
         or _data_obstacle(call, loop)
-        or callback_hooks.obstacle(arguments["callbacks"], loop.keras_api.callbacks)
+        or loop.hooks_obstacle
         or _resumption_obstacle(arguments["callbacks"], loop.keras_api.callbacks)
     )
 

@@ -410,7 +410,7 @@ class FitLoop:
             on_epoch_begin=lambda epoch, logs=None: self._countdown.begin(length)
         )
         arguments["callbacks"] = [*callback_list(arguments["callbacks"]), begin_epoch]
-        if not plan.is_plain_fit and self._hooks_obstacle() is None:
+        if not plan.is_plain_fit and self.hooks_obstacle is None:
             look = self.keras_api.callback(on_epoch_begin=self._check_hooks)
             arguments["callbacks"].append(look)
         self._repeat_finite_data(arguments)
@@ -437,14 +437,16 @@ class FitLoop:
         begin = make(on_epoch_begin=lambda epoch, logs=None: counts.begin())
         arguments["callbacks"] = [check, *arguments["callbacks"], begin]
 
-    def _hooks_obstacle(self) -> str | None:
+    @property
+    def hooks_obstacle(self) -> str | None:
+        """Why a callback needs every batch; None if none does."""
         return callback_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
 
     def _check_hooks(self, epoch: int, logs: Any = None) -> None:
         """Switches to the user's steps per execution if a callback that was added needs them."""
         if self.single_steps_note is not None:
             return
-        reason = self._hooks_obstacle()
+        reason = self.hooks_obstacle
         if reason is not None:
             how = f"steps per execution as compiled from epoch {epoch + 1} on"
             self.single_steps_note = f"{how}, since {reason}"
