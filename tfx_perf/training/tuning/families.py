@@ -92,7 +92,7 @@ def families(
             for plan in each.plans(fit, base)
             if plan.steps_per_execution > 1 or not same_function(plan, compared_with)
         ]
-        obstacle = each.obstacle(fit) if plans else None
+        obstacle = each.obstacle(fit) if plans and not is_excluded else None
         if is_excluded:
             obstacle = "training.excluded_speedups names it"
         for plan in plans:
