@@ -71,12 +71,12 @@ def train(
                 job, collect, known=known, log_folder=log_folder, termination=termination
             )
         else:
-            digest, words = _digest(job, output_dict), (origin.pipeline, origin.node)
+            digest = _digest(job, output_dict)
             _in_a_cluster(
                 job,
                 collect,
                 known=known,
-                name=manifests.job_name(*(words if all(words) else _DEFAULT_WORDS), digest=digest),
+                name=manifests.job_name(*_words(origin), digest=digest),
                 digest=digest,
                 log_folder=log_folder,
                 termination=termination,
@@ -183,6 +183,10 @@ def _pause_of(termination: Termination) -> Callable[[float], None]:
                 raise errors.MeasurementError("The training was ended by SIGTERM.")
 
     return pause
+
+
+def _words(origin: Origin) -> tuple[str, ...]:
+    return (origin.pipeline, origin.node) if origin.pipeline and origin.node else _DEFAULT_WORDS
 
 
 def _digest(job: training_job.TrainingJob, output_dict: _Artifacts) -> str:
