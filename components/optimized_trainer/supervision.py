@@ -138,10 +138,10 @@ class _SupervisedTrials:
         ]
         update = {"trials": (*progress.finished, *culprits)}
         self._note(known=order.known.model_copy(update=update))
-        self._attempt += 1
         spent_seconds = time.time() - progress.began
         has_budget = spent_seconds < self.job.settings.training.tuning_seconds
-        if (is_told or culprits) and has_budget and self._attempt < len(_LOG_FILES):
+        if (is_told or culprits) and has_budget and self._attempt + 1 < len(_LOG_FILES):
+            self._attempt += 1
             self.job = self.job.after_trials(spent_seconds)
         else:
             self._give_up(error)

@@ -1,9 +1,17 @@
 import pytest
 import training_cases
 
+from tfx_perf.training.speedups import onednn
+
 
 @pytest.fixture
-def trainer(tmp_path):
+def onednn_decided(monkeypatch):
+    """No turns with oneDNN, whatever the processor: they run the user's code three times more."""
+    monkeypatch.setattr(onednn, "is_open", lambda: False)
+
+
+@pytest.fixture
+def trainer(tmp_path, onednn_decided):
     """Runs OptimizedTrainer in the test's folder."""
     return training_cases.Trainer(tmp_path)
 

@@ -83,8 +83,7 @@ def run_again(trainer, monkeypatch, **given):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which otherwise would be tried first
+def test_it_is_chosen_in_turns_and_the_training_keeps_to_it(trainer, line):
     trainer.run(module={"line": line, "beginning": SLOW, "layer": "Slow()"}, **TRIES)
     check_chosen(trainer.record)
     assert policies() == ["float32", "float32"]

@@ -4,6 +4,7 @@ import importlib
 import logging
 import pathlib
 import sys
+import time
 
 import pytest
 import training_cases
@@ -15,12 +16,13 @@ from tfx.utils import json_utils
 
 from tests.local_pipeline import LocalPipeline
 from tfx_perf.components import OptimizedTrainer, latest_metrics, training_job, types
-from tfx_perf.components.optimized_trainer import executor
+from tfx_perf.components.optimized_trainer import executor, supervision
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import statistics
+from tfx_perf.core import errors, statistics
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.speedups.plan import TrainingPlan
-from tfx_perf.training.tuning.choice import StrategyChoice, TrialRecord
+from tfx_perf.training.tuning.choice import StrategyChoice, TrialProgress, TrialRecord
+from tfx_perf.training.tuning.earlier import KnownPlan
 from tfx_perf.training.tuning.families import same_function
 
 pytestmark = pytest.mark.each_choice
@@ -98,8 +100,7 @@ AMPLE = {"expected_runs": 10**6, "tuning_seconds": 60, "steps_per_execution": (1
 
 
 @pytest.mark.slow
-def test_a_crash_costs_only_the_plans_that_crash(trainer, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which otherwise would be tried first
+def test_a_crash_costs_only_the_plans_that_crash(trainer):
     module = {"beginning": ABORTS_UNDER_XLA, "layer": "Fragile()"}
     crashing = [
         "10 steps per execution, XLA, fused update",
@@ -121,8 +122,7 @@ def test_a_crash_costs_only_the_plans_that_crash(trainer, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_terminated_process_does_not_count_against_its_plan(trainer, tmp_path, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+def test_a_terminated_process_does_not_count_against_its_plan(trainer, tmp_path):
     told = tmp_path / "told"
     module = {"beginning": TOLD_UNDER_XLA.format(file=str(told)), "layer": "Fragile()"}
     trainer.run(module=module, **AMPLE)
@@ -152,6 +152,30 @@ def test_trials_that_hang_cost_their_time_and_the_training_runs(trainer, caplog,
     log = pathlib.Path(trainer.perf_metrics.uri, "trials.log")
     assert place in log.read_text()  # where it hung
     assert str(log) in caplog.text
+
+
+def test_every_process_may_be_lost_in_its_trials_and_the_training_still_starts(tmp_path):
+    job = training_job.TrainingJob(
+        inputs="{}",
+        exec_properties={"config": PerfConfig().to_json()},
+        code="",
+        plan=TrainingPlan(),
+    )
+    trials = supervision._SupervisedTrials(
+        job, KnownPlan(key={"code": "1"}), folder=str(tmp_path), log_folder=tmp_path
+    )
+    lost = [TrainingPlan(steps_per_execution=count) for count in (10, 20, 50)]
+    for plan in lost:
+        order = trials.begin()
+        assert order.are_open
+        TrialProgress(began=time.time(), running=(plan,), finished=order.known.trials).write(
+            order.progress_file
+        )
+        trials.after_loss(errors.ProcessEndedError("The trials", "crashed (SIGABRT)"))
+    order = trials.begin()
+    assert not order.are_open
+    assert order.known.choice.plan.is_plain_fit
+    assert [trial.plan for trial in order.known.choice.trials] == lost
 
 
 def test_the_users_timer_and_standard_error_are_left_alone(trainer):
@@ -187,7 +211,7 @@ def test_a_later_fit_that_lacks_a_process_does_not_repeat_the_one_before(trainer
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path, monkeypatch, onednn_decided):
     """Trains once in a pipeline; returns the execution's state, the artifact and its record."""
     trainer, pipeline = training_cases.Trainer(tmp_path), LocalPipeline(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
