@@ -105,6 +105,13 @@ def is_of_arrays(dataset: tf.data.Dataset) -> bool:
     return any(isinstance(each, ArrayDataset) for each in lineage(dataset))
 
 
+def random_operation(dataset: tf.data.Dataset) -> str | None:
+    """Returns the type of an operation that draws numbers in a dataset's functions, if any does."""
+    functions = (each.function for one in lineage(dataset) for each in one._functions())
+    types: set[str] = set().union(*map(graphs.operation_types, functions))
+    return next(filter(graphs.hides_draws, sorted(types)), None)
+
+
 def reshuffle_count(dataset: tf.data.Dataset) -> int:
     """Returns how many of a dataset's shuffles draw new seeds for each pass."""
     # Newer versions of TensorFlow keep None, which means True.

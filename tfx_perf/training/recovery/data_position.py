@@ -164,7 +164,12 @@ class DataPosition:
                 return None
         is_free = in_memory and is_unseeded
         # In Keras' datasets of arrays, random operations drew the numbers that the state holds.
-        is_whole = not (is_free and ancestry.is_of_arrays(dataset))
+        is_of_arrays = ancestry.is_of_arrays(dataset)
+        is_whole = not (is_free and is_of_arrays)
+        shuffle = ancestry.random_operation(dataset) if is_of_arrays and is_whole else None
+        if shuffle is not None:  # which TensorFlow would log as two errors
+            self.note = f"{shuffle} is stateful"
+            return None
         try:
             state = iterators_lib.saved(self._used, is_whole=is_whole)
         except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
