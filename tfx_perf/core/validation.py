@@ -75,7 +75,7 @@ def validated(
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        raise errors.UserError(_Complaint(error, model, values, advice).line(place_of)) from error
+        raise errors.UserError(_Complaint(error, model, values, advice).line(place_of)) from None
 
 
 def check_nodes(settings: Iterable[str], nodes: Collection[str]) -> None:
