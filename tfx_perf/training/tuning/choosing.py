@@ -78,12 +78,9 @@ def by_trials(
     except errors.TOLERATED as error:  # failed trials must not stop the user's training
         if autograph.asks_for_conversion(error) or isinstance(error, SyncError):
             raise
-        # No traceback for an error of Keras' own step, because `fit` raises it too.
-        _LOGGER.warning(
-            "Tuning failed; training with Keras fit: %s",
-            errors.in_one_line(loop.trace_error or error),
-            exc_info=loop.trace_error is None,
-        )
+        if loop.trace_error is None:  # otherwise `fit` raises the error of Keras' own step, too
+            reason = errors.in_one_line(error)
+            _LOGGER.warning("Tuning failed; training with Keras fit: %s", reason, exc_info=True)
         end_trial()
         return failed(errors.in_one_line(error))
     if choice.plan.is_plain_fit:
