@@ -16,7 +16,7 @@ from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.memory_profiler import child
 from tfx_perf.config import MemorySettings, PerfConfig
 from tfx_perf.core import console, errors, storage, unmeasured
-from tfx_perf.memory import footprint, largest_batch, peak, profile, record
+from tfx_perf.memory import largest_batch, peak, profile, record
 from tfx_perf.memory.record import Footprint, Plan, ProfileProgress, ProfileRecord, Status
 from tfx_perf.report import memory as memory_report
 
@@ -233,7 +233,7 @@ class Attempts:
         left_seconds = min(
             self._deadline - time.monotonic(), _FOOTPRINT_SHARE * self._settings.timeout_seconds
         )
-        steps_seconds = footprint.STEPS * last.step_seconds
+        steps_seconds = largest_batch.STEPS * last.step_seconds
         # Tracing may take most of the remaining time, whatever the batch size.
         per_batch = (left_seconds - self._took_seconds + steps_seconds) / steps_seconds
         most = int(last.batch_size * per_batch)

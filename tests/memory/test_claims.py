@@ -155,8 +155,8 @@ def quick(**figures):
         ({}, 16 * 32),
         ({"taken_bytes": 2**26}, None),  # 1 GiB, perhaps
         ({"status": "failed", "taken_bytes": None}, None),
-        ({"seconds": 3.0, "step_seconds": 0.09}, 16 * 32),
-        ({"seconds": 3.0, "step_seconds": 0.1}, None),  # two steps of 1.6 s
+        ({"seconds": 3.0, "step_seconds": 0.046}, 16 * 32),
+        ({"seconds": 3.0, "step_seconds": 0.05}, None),  # four steps of 0.8 s
     ],
 )
 def test_a_larger_batch_needs_no_process_of_its_own_if_quick_and_far_from_the_limit(figures, size):
@@ -170,8 +170,8 @@ def test_a_larger_batch_is_quick_beside_all_that_was_trained_on_before():
         )
         for size in (32, 64)
     ]
-    assert largest_batch.is_quick(sizes, 639)
-    assert not largest_batch.is_quick(sizes, 641)
+    assert largest_batch.is_quick(sizes, 319)
+    assert not largest_batch.is_quick(sizes, 321)
     assert largest_batch.next_quick_size(sizes[1:]) is None
 
 

@@ -10,7 +10,7 @@ import tf_keras
 from tfx_perf import isolate
 from tfx_perf.config import MemorySettings
 from tfx_perf.core import errors, interception
-from tfx_perf.memory import batches, footprint, peak, profile
+from tfx_perf.memory import batches, footprint, largest_batch, peak, profile
 from tfx_perf.memory.record import Footprint, ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory as memory_report
 
@@ -247,8 +247,8 @@ def test_time_of_a_fit_beside_its_steps_is_no_time_of_a_step(
     meter = footprint.FootprintMeter(call, max_utilization=0.9, note=pytest.fail)
     measured = meter.take(8)
     assert measured.footprint.step_seconds == pytest.approx(0.001)
-    assert measured.footprint.seconds == pytest.approx(footprint.STEPS * (hidden + 0.001))
-    assert len(measured.rises_bytes) == footprint.STEPS - 1
+    assert measured.footprint.seconds == pytest.approx(largest_batch.STEPS * (hidden + 0.001))
+    assert len(measured.rises_bytes) == largest_batch.STEPS - 1
 
 
 @pytest.fixture

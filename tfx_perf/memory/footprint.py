@@ -17,12 +17,10 @@ import tensorflow as tf
 from tfx_perf.core import errors, formatting, interception, periodic
 from tfx_perf.hardware import devices, host
 from tfx_perf.memory import batches, peak
+from tfx_perf.memory.largest_batch import STEPS
 from tfx_perf.memory.record import Footprint
 from tfx_perf.tf_internals import autograph
 from tfx_perf.tf_internals.built_optimizer import build_before_trace
-
-STEPS = 4
-"""How many steps are trained on a batch: the first one traces, the others are measured."""
 
 _SAMPLING_SECONDS = 0.01
 _CLEARLY = 1.5  # times the limit: clearly more than it

@@ -18,10 +18,12 @@ from tfx_perf.memory.record import Attempt, Footprint, Prediction, StepMemory
 ENOUGH = 2**20
 """The largest batch to train on if the number of examples is unknown."""
 
+STEPS = 4
+"""How many steps are trained on a batch: the first one may trace, the others are measured."""
+
 _REACH = 8  # the next batch may be this many times the largest that was trained on
 _FIRST_REACH = 2 * _REACH  # likewise, for the second batch that is trained on
 _FAR_SHARE = 0.25  # a batch that takes a smaller share of the limit is far from it
-_QUICK_STEPS = 2
 _NEAR = 0.75  # a batch whose size is within this ratio of another's need not be trained on, too
 _CAUTION = 0.9  # share of the bound that is trained on
 _RESOLUTION = 0.05  # share of a footprint or a peak that rounding of sizes can mimic
@@ -123,7 +125,7 @@ def next_quick_size(
 def is_quick(footprints: Sequence[Footprint], size: int) -> bool:
     """Returns whether a few steps on a batch take less time than all footprints so far."""
     last = largest(footprints)
-    steps_seconds = _QUICK_STEPS * (last.step_seconds or 0.0) * size / last.batch_size
+    steps_seconds = STEPS * (last.step_seconds or 0.0) * size / last.batch_size
     return steps_seconds < sum(item.seconds or math.inf for item in footprints)
 
 
