@@ -319,6 +319,7 @@ def test_file_that_is_no_metadata(tmp_path, kind):
     with pytest.raises(errors.UserError, match=f"Received: path={path}") as caught:
         recorded_runs.read_runs(path)
     assert "\n" not in str(caught.value)
+    assert "CREATE" not in str(caught.value)  # no SQL
 
 
 def test_unknown_metric_suggests_a_similar_one(call_command, database):

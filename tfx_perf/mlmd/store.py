@@ -44,7 +44,8 @@ def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
     try:
         return mlmd.MetadataStore(connection)
     except (RuntimeError, mlmd.errors.StatusError) as error:
-        reason = " ".join(str(error).split())[:_REASON_LENGTH]
+        text = str(error).rpartition(" query: ")[0] or str(error)  # without the long statement
+        reason = " ".join(text.split())[:_REASON_LENGTH]
         received = without_password(source)
         raise errors.UserError(f"{expected}. Received: {received} ({reason}).") from error
 
