@@ -16,6 +16,7 @@ from tfx_perf.gate import run as runs
 from tfx_perf.training import ended_training, model_flops
 from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.speedups import precision
 from tfx_perf.training.speedups.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.tuning.choice import PlanChoice
 from tfx_perf.training.tuning.plan_key import fit_key
@@ -206,6 +207,18 @@ def test_optimizer_and_metrics_have_none(keras):
     batch = tf.ones((8, 4)), tf.ones((8, 1))
     whole = hlo.count_flops(hlo.model_step_hlo(model, batch, optimized=False))
     assert model_flops.count_flops(model, batch).per_step == whole > 0
+
+
+@pytest.mark.parametrize(("policy", "dtype"), [(None, "float32"), ("mixed_bfloat16", "bfloat16")])
+def test_the_peak_is_that_of_the_models_own_precision(keras, policy, dtype, monkeypatch):
+    def peak(device, dtype):
+        return model_flops.Peak(flops_per_second=1e12, source=str(dtype))
+
+    monkeypatch.setattr(model_flops, "peak_flops", peak)
+    with precision.policy(policy):
+        model = model_cases.dense(keras)
+    batch = tf.ones((8, 4)), tf.ones((8, 1))
+    assert model_flops.count_flops(model, batch).peak_source == dtype
 
 
 def test_a_custom_step_counts_as_a_whole(keras):

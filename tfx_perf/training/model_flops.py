@@ -86,7 +86,7 @@ def count_flops(model: Any, batch: Any) -> Flops:
     except hlo.NotCompilable as error:
         return Flops(None, None, None, f"FLOPs not counted: {error}")
     accelerators = devices.accelerators()
-    roof = peak_flops(accelerators[0], tf.float32)
+    roof = peak_flops(accelerators[0], model.compute_dtype)
     if roof.flops_per_second is None:
         return Flops(per_step, None, roof.source)
     hosts = strategies.host_count(model.distribute_strategy)
