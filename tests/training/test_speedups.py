@@ -147,6 +147,15 @@ def test_nearly_equal_lengths_of_calls_are_not_both_tried(most, expected):
 
 
 @pytest.mark.parametrize(
+    ("step_seconds", "count"),
+    [(0.001, 100_000), (0.0041, 47), (0.012, 10), (0.052, 2), (1.0, 1)],
+    ids=["all Python", "mostly operations", "operations", "slow", "very slow"],
+)
+def test_a_call_is_as_long_as_its_operations_not_pythons_part(step_seconds, count):
+    assert families.longest_call(step_seconds) == count
+
+
+@pytest.mark.parametrize(
     ("name", "is_slow"),
     [("dense", False), ("converting", False), ("convolution", True), ("bidirectional", True)],
 )

@@ -13,6 +13,7 @@ from tfx_perf.training.measuring.memory import MemoryBaseline
 from tfx_perf.training.speedups import SPEEDUPS
 from tfx_perf.training.speedups.plan import TrainingPlan
 from tfx_perf.training.speedups.speedup import Fit
+from tfx_perf.training.speedups.steps_per_execution import CALL_SECONDS
 from tfx_perf.training.tuning.choice import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
@@ -23,7 +24,8 @@ _LONG_CALL_SECONDS = 0.1
 
 def longest_call(step_seconds: float) -> int:
     """Returns how many steps a call may have; more would gain nothing."""
-    return max(1, int(_LONG_CALL_SECONDS / step_seconds))
+    least_seconds = max(step_seconds - CALL_SECONDS, 1e-6)  # one step's share of a longer call
+    return max(1, int(_LONG_CALL_SECONDS / least_seconds))
 
 
 def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
