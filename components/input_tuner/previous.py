@@ -10,7 +10,7 @@ from tfx.types import artifact
 from tfx_perf.components import artifacts
 from tfx_perf.config import InputSettings
 from tfx_perf.core import cache_key
-from tfx_perf.hardware import devices, host
+from tfx_perf.hardware import devices
 from tfx_perf.input import candidate_check, candidates, record
 from tfx_perf.input.candidates import candidate
 from tfx_perf.input.candidates import source as source_lib
@@ -18,7 +18,6 @@ from tfx_perf.input.candidates import source as source_lib
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
 _LARGEST_RATIO = 1.25  # of two amounts that are about the same
-_REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a search
 
 
 def key_of(
@@ -187,12 +186,7 @@ def _for_other_data(
         return plan.model_copy(update={**facts, "checked_example_count": 0, "examined_state": ""})
     endless = source.replace_options(num_epochs=None, shuffle=True, batch_size=plan.batch_size)
     examined_state = endless.files_digest
-    examined = candidate_check.CandidateCheck(
-        endless,
-        memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,
-        reference_seconds=_REFERENCE_SHARE * settings.tuning_seconds,
-        allow_weaker_shuffle=settings.allow_weaker_shuffle,
-    )
+    examined = candidate_check.CandidateCheck(endless, settings=settings)
     examination = examined.examine(
         candidates.make(plan.chosen, service_address=plan.service_address),
         deadline_seconds=time.monotonic() + settings.tuning_seconds,

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from record_data import write_records
 
+from tfx_perf.config import InputSettings
 from tfx_perf.core import errors
 from tfx_perf.input.candidate_check import CandidateCheck
 from tfx_perf.input.candidates import CANDIDATES, Columns, Default, candidate
@@ -16,15 +17,14 @@ from tfx_perf.input.candidates.limits import Limits, MemoryMeter
 pytestmark = pytest.mark.each_choice
 
 MEGABYTE = 2**20
+NO_TIME = 1e-9  # one batch is read in any time
 _SHARED = {}
 
 
-def candidate_check(source, *, reference_seconds=3.0, memory_bytes=2**32, **settings):
+def candidate_check(source, *, memory_bytes=2**32, **settings):
     return CandidateCheck(
         source.replace_options(num_epochs=None, shuffle=True),
-        memory_budget_bytes=memory_bytes,
-        reference_seconds=reference_seconds,
-        **settings,
+        settings=InputSettings(memory_budget_bytes=memory_bytes, **settings),
     )
 
 
@@ -32,7 +32,7 @@ def candidate_check(source, *, reference_seconds=3.0, memory_bytes=2**32, **sett
 def examined(make_source):
     """One candidate_check of the split without tight limits, for all tests."""
     if not _SHARED:
-        _SHARED["examined"] = candidate_check(make_source(), reference_seconds=10.0)
+        _SHARED["examined"] = candidate_check(make_source(), tuning_seconds=200.0)
     return _SHARED["examined"]
 
 
@@ -135,7 +135,7 @@ def test_the_defaults_own_weak_shuffle_is_the_measure(make_source):
 @pytest.mark.slow
 def test_large_data_is_judged_by_the_first_files(make_source, large_files):
     examined = candidate_check(
-        make_source(folder=large_files, batch_size=300), reference_seconds=0.0
+        make_source(folder=large_files, batch_size=300), tuning_seconds=NO_TIME
     )
     assert not examined.reference.complete
     assert examined.default.outcome.shuffle.example_count == 300
@@ -150,14 +150,14 @@ def test_large_data_is_judged_by_the_first_files(make_source, large_files):
 
 def test_large_data_are_compared_shuffled_too(make_source, large_files):
     examined = candidate_check(
-        make_source(folder=large_files, batch_size=300), reference_seconds=0.0
+        make_source(folder=large_files, batch_size=300), tuning_seconds=NO_TIME
     )
     assert "with different values" in examined.examine(WrongIfShuffled()).outcome.reason
 
 
 def test_a_single_large_file_has_no_known_quality(make_source, tmp_path):
     write_records(tmp_path, count=300, files=1)
-    examined = candidate_check(make_source(folder=tmp_path), reference_seconds=0.0)
+    examined = candidate_check(make_source(folder=tmp_path), tuning_seconds=NO_TIME)
     assert examined.default.outcome.shuffle is None
     found = examined.examine(Buffered(1)).outcome
     assert (found.status, found.shuffle) == ("measured", None)
@@ -218,7 +218,7 @@ def test_string_columns_are_measured(make_source, tmp_path):
     assert found.status == "measured"
     # The table, and the blocks of it that the running pipeline has in its buffers.
     assert content_bytes <= found.resident_bytes < 8 * content_bytes
-    over = candidate_check(source, memory_bytes=0.8 * content_bytes).examine(Columns()).outcome
+    over = candidate_check(source, memory_bytes=content_bytes * 8 // 10).examine(Columns()).outcome
     assert over.status == "dropped"
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import math
 import threading
 
 import pytest
@@ -10,6 +9,7 @@ import tensorflow as tf
 from damaged_data import CASES, NON_UTF8, flip_byte, write_shards
 from test_apply import call, plan, tuned
 
+from tfx_perf.config import InputSettings
 from tfx_perf.core import errors
 from tfx_perf.input import equivalence
 from tfx_perf.input.candidate_check import CandidateCheck, DamageSearch, damaged_file
@@ -66,11 +66,9 @@ def behavior(factory, source):
 
 
 def candidate_check(source, **settings):
-    settings = {"reference_seconds": 5.0, **settings}
+    settings = {"tuning_seconds": 100.0, "memory_budget_bytes": 2**60, **settings}
     return CandidateCheck(
-        source.replace_options(num_epochs=None, shuffle=True),
-        memory_budget_bytes=math.inf,
-        **settings,
+        source.replace_options(num_epochs=None, shuffle=True), settings=InputSettings(**settings)
     )
 
 
@@ -128,7 +126,7 @@ def late_damage(make_source, tmp_path):
 
 
 def test_a_candidate_that_reads_everything_meets_late_damage_first(late_damage):
-    examined = candidate_check(late_damage, reference_seconds=0.0)
+    examined = candidate_check(late_damage, tuning_seconds=1e-9)
     assert not examined.reference.complete
     assert examined.default.outcome.status == "measured"
     dropped = examined.examine(Columns()).outcome

@@ -11,7 +11,7 @@ from slow_data import Training, slow, slowed
 from tests import sayings
 from tfx_perf.config import InputSettings
 from tfx_perf.core import formatting, metrics
-from tfx_perf.input import budget, choice, measure, search, stages, tuner
+from tfx_perf.input import budget, candidate_check, choice, measure, search, stages, tuner
 from tfx_perf.input.candidates import Columns, Default, candidate
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import TuningRecord
@@ -153,7 +153,7 @@ def test_a_candidate_that_is_not_equivalent_is_dropped(make_source):
 
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_large_data_is_compared_by_a_prefix(make_source, monkeypatch):
-    monkeypatch.setattr(search, "_REFERENCE_SHARE", 0.0)
+    monkeypatch.setattr(candidate_check, "_REFERENCE_SHARE", 0.0)
     record = tune(make_source(), Columns(), ChangesValues(), margin=1e9)  # nothing wins
     assert record.checked_example_count == 32
     assert record.example_count is None

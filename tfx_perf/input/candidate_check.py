@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfx_perf.config import InputSettings
 from tfx_perf.core import errors
+from tfx_perf.hardware import host
 from tfx_perf.input.candidates import Default
 from tfx_perf.input.candidates.candidate import DEFAULT, Candidate, NotApplicable, OverMemoryBudget
 from tfx_perf.input.candidates.limits import Limits, MemoryMeter
@@ -20,6 +22,7 @@ from tfx_perf.input.equivalence import Equivalence
 from tfx_perf.input.record import CandidateOutcome
 from tfx_perf.input.shuffle import ShuffleQuality
 
+_REFERENCE_SHARE = 0.05  # share of the tuning time for reading the default
 _SEARCH_SECONDS = 5.0  # at most, to find a damaged file
 _RECORDS_AT_ONCE = 1024
 _TENSORFLOW_NOISE = re.compile(r"\{\{[^}]*\}\}\s*|\s*\[Op:.*$")
@@ -36,21 +39,16 @@ class Prepared:
 class CandidateCheck:
     """Prepares candidates and compares them with `default`, whose first batches are `reference`."""
 
-    def __init__(
-        self,
-        source: RecordSource,
-        *,
-        memory_budget_bytes: float,
-        reference_seconds: float,
-        allow_weaker_shuffle: bool = False,
-    ) -> None:
+    def __init__(self, source: RecordSource, *, settings: InputSettings) -> None:
         """Reads an endless, shuffled default; UserError if unreadable or without examples."""
-        self._source = source
-        self._memory_budget_bytes = memory_budget_bytes
-        self._allow_weaker_shuffle = allow_weaker_shuffle
+        self._source, self._settings = source, settings
+        self.memory_budget_bytes = (
+            settings.memory_budget_bytes or host.available_memory_bytes() // 2
+        )
         self._damage = DamageSearch(source)
         try:
-            self._equivalence = Equivalence(source, seconds=reference_seconds)
+            seconds = _REFERENCE_SHARE * settings.tuning_seconds
+            self._equivalence = Equivalence(source, seconds=seconds)
             self.reference = self._equivalence.reference
             if self.reference.digest.count:
                 limits = Limits(memory_bytes=math.inf)
@@ -65,7 +63,7 @@ class CandidateCheck:
 
     def examine(self, candidate: Candidate, *, deadline_seconds: float = math.inf) -> Prepared:
         """Prepares and checks a candidate, until a `time.monotonic()` deadline; never raises."""
-        limits = Limits(memory_bytes=self._memory_budget_bytes, deadline_seconds=deadline_seconds)
+        limits = Limits(memory_bytes=self.memory_budget_bytes, deadline_seconds=deadline_seconds)
         try:
             limits.check(0)
             prepared = self._prepare(candidate, limits)
@@ -77,7 +75,7 @@ class CandidateCheck:
             return dropped(candidate, self._damage.reason(error, seconds=limits.remaining_seconds))
         shuffle = prepared.outcome.shuffle
         shortfall = self._equivalence.shortfall(shuffle, self.default.outcome.shuffle)
-        if shortfall and not self._allow_weaker_shuffle:
+        if shortfall and not self._settings.allow_weaker_shuffle:
             return dropped(candidate, shortfall, shuffle=shuffle)
         return prepared
 

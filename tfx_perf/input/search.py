@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfx_perf.config import InputSettings
 from tfx_perf.core import console, errors
-from tfx_perf.hardware import host
 from tfx_perf.input import apply, candidate_check, choice, diagnosis, measure
 from tfx_perf.input.budget import Gain, TimeBudget
 from tfx_perf.input.candidates import Autotune
@@ -20,7 +19,6 @@ from tfx_perf.input.choice import Choice
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.record import CandidateOutcome
 
-_REFERENCE_SHARE = 0.05  # share of the tuning time for reading the default
 # Each phase ends after this share of the time that was left when it began:
 _DIAGNOSED, _PREPARED, _MEASURED = 0.35, 0.6, 0.4
 # Shares of the possible gain that a search may cost, and that figures for the report may.
@@ -59,17 +57,10 @@ class Search:
         self._source, self._train, self._budget = source, train, budget
         self._margin = settings.margin
         self._keeps_order = keeps_order
-        self.memory_budget_bytes = (
-            settings.memory_budget_bytes or host.available_memory_bytes() // 2
-        )
         began = time.monotonic()
-        self._candidate_check = candidate_check.CandidateCheck(
-            source,
-            memory_budget_bytes=self.memory_budget_bytes,
-            reference_seconds=_REFERENCE_SHARE * settings.tuning_seconds,
-            allow_weaker_shuffle=settings.allow_weaker_shuffle,
-        )
+        self._candidate_check = candidate_check.CandidateCheck(source, settings=settings)
         self._default_seconds = time.monotonic() - began  # to read and check the default
+        self.memory_budget_bytes = self._candidate_check.memory_budget_bytes
         self.reference = self._candidate_check.reference
         is_whole = self.reference.complete
         self.example_count = self.reference.digest.count if is_whole else example_count
