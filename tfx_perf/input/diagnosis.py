@@ -147,7 +147,6 @@ def diagnose(
     Measuring ends once `is_worth_it` denies it; `details_worth` returns the seconds for the stages.
     """
     deadline = time.monotonic() + seconds
-    source = source.replace_options(num_epochs=None)
     timed_datasets = {_PIPELINE: measure.TimedDataset(dataset)}
     if train:
         batch_size = train.batch_size
@@ -188,24 +187,24 @@ def judge(samples: measure.Samples, *, seconds: float = 0.0) -> Diagnosis:
     """
     rates = {name: measure.rates(taken) for name, taken in samples.items()}
     intervals = {name: statistics.median_interval(taken) for name, taken in rates.items()}
+    headroom = None
+    if _TRAIN in rates:
+        headroom = statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER])
     return Diagnosis(
         pipeline_examples_per_second=intervals[_PIPELINE],
         train_examples_per_second=intervals.get(_TRAIN),
         together_examples_per_second=intervals.get(_TOGETHER),
-        headroom_ratio=(
-            statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER]) if _TRAIN in rates else None
-        ),
-        bound=_bound(rates),
+        headroom_ratio=headroom,
+        bound=_bound(rates, headroom),
         rounds=len(rates[_PIPELINE]),
         round_time_seconds=seconds / len(rates[_PIPELINE]),
     )
 
 
-def _bound(rates: Mapping[str, Sequence[float]]) -> Bound:
+def _bound(rates: Mapping[str, Sequence[float]], headroom: statistics.Interval | None) -> Bound:
     """Returns what holds up training, if the intervals leave no doubt."""
-    if _TRAIN not in rates:
+    if headroom is None:
         return "unknown"
-    headroom = statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER])
     few = len(rates[_TRAIN]) < measure.MIN_ROUNDS
     if few and headroom.low < measure.BEYOND_DOUBT:
         return "unknown"
