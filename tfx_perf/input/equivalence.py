@@ -18,9 +18,8 @@ from tfx_perf.tf_internals import datasets
 
 Build = Callable[[RecordSource], tf.data.Dataset]
 
-# Shares of the time for reading the default:
-_SAMPLE_SHARE = 1.0  # for finding files that can be read completely
-_EPOCHS_SHARE = 0.25  # for shuffled epochs; the first is read in any case
+# Share of the time for reading the default, for shuffled epochs; the first is read in any case.
+_EPOCHS_SHARE = 0.25
 _MAX_EPOCHS = 8
 
 _BEGINNING = 64  # examples to check of files that a candidate was not examined on
@@ -77,7 +76,7 @@ class Equivalence:
         self._sample = (
             _sample(self._in_order, self.reference)
             if self.reference.complete
-            else self._first_files(seconds=_SAMPLE_SHARE * seconds)
+            else self._first_files(seconds=seconds)
         )
 
     def check_start(self, build: Build, *, seconds: float) -> None:
