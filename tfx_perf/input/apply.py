@@ -59,26 +59,23 @@ def serving(
     calls share the memory budget; None means half of the memory that is free at the first call.
     """
     examined = {examined_state}
-    budget_bytes = memory_budget_bytes
     lock = threading.RLock()  # concurrent loads would be neither shared nor counted
-
-    def limits(meter: MemoryMeter | None) -> Limits:
-        nonlocal budget_bytes
-        if budget_bytes is None:
-            budget_bytes = host.available_memory_bytes() // 2
-        return Limits(memory_bytes=budget_bytes - candidate.claimed_bytes, meter=meter)
 
     @tf.autograph.experimental.do_not_convert  # when a tf.function calls the factory
     def build(source: RecordSource) -> tf.data.Dataset:
+        nonlocal memory_budget_bytes
         with _metered(candidate) as meter:
-            own_limits = limits(meter)
-            dataset = candidate.build(source, limits=own_limits)
+            if memory_budget_bytes is None:
+                memory_budget_bytes = host.available_memory_bytes() // 2
+            left_bytes = memory_budget_bytes - candidate.claimed_bytes
+            limits = Limits(memory_bytes=left_bytes, meter=meter)
+            dataset = candidate.build(source, limits=limits)
             if dataset.element_spec != source.element_spec:
                 raise NotApplicable(f"its element spec would be {dataset.element_spec}")
             state = source.files_digest
             if state not in examined:
                 equivalence.check_beginning(
-                    source, lambda beginning: candidate.build(beginning, limits=own_limits)
+                    source, lambda beginning: candidate.build(beginning, limits=limits)
                 )
                 examined.add(state)
         return dataset
