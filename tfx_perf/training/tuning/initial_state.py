@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -78,7 +79,12 @@ class InitialState:
 
 def variables_of(model: Any, keras_api: KerasApi) -> dict[str, tf.Variable]:
     """Returns all variables that a training step may change, by the names that users know."""
-    return _named(keras_api.state(model))
+    by_name: dict[str, tf.Variable] = {}
+    for variable in keras_api.state(model):
+        path = getattr(variable, "path", variable.name)
+        names = itertools.chain([path], (f"{path} ({number})" for number in itertools.count(2)))
+        by_name[next(name for name in names if name not in by_name)] = variable
+    return by_name
 
 
 def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
@@ -145,15 +151,3 @@ def epsilon_of(dtype: Any) -> float:
 def _epsilon_of_computation(model: Any) -> float:
     types = {getattr(layer, "compute_dtype", None) for layer in all_layers(model)}
     return max((epsilon_of(name) for name in types if name), default=0.0)
-
-
-def _named(variables: Iterable[Any]) -> dict[str, tf.Variable]:
-    by_name: dict[str, tf.Variable] = {}
-    for variable in variables:
-        name = path = getattr(variable, "path", variable.name)
-        for number in range(2, 2 + len(by_name)):
-            if name not in by_name:
-                break
-            name = f"{path} ({number})"
-        by_name[name] = variable
-    return by_name
