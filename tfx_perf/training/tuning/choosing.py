@@ -53,8 +53,6 @@ def by_trials(
     workers cannot continue their trials.
     """
     began = time.perf_counter()
-    if not settings.training.tuning_seconds:
-        return plain(TRIALS_OFF)
     budget = Budget(settings.training.tuning_seconds, sync=loop.sync)
     choice = _without_trials(call, loop, settings=settings, known=known)
     if choice is not None:
@@ -93,8 +91,6 @@ def choose_and_restore(
     call: FitCall, loop: FitLoop, *, settings: PerfConfig, known: KnownPlan = _NOTHING
 ) -> PlanChoice:
     """Returns the plan that wins; leaves the model, random generators and data unchanged."""
-    if not settings.training.tuning_seconds:
-        return plain(TRIALS_OFF)
     with on_own_data(call, loop, settings=settings, known=known) as tried_call:
         if tried_call is None:
             return plain(NEEDS_OWN_PROCESS)
@@ -112,6 +108,8 @@ def _without_trials(
 
     Decides this before anything is traced or read.
     """
+    if not settings.training.tuning_seconds:
+        return plain(TRIALS_OFF)
     reason = obstacle(call, loop)
     if reason:
         return plain(reason, is_settled=True)
