@@ -74,9 +74,7 @@ def serving(
                 raise NotApplicable(f"its element spec would be {dataset.element_spec}")
             state = source.files_digest
             if state not in examined:
-                equivalence.check_beginning(
-                    source, lambda beginning: candidate.build(beginning, limits=limits)
-                )
+                equivalence.check_beginning(source, candidate, limits=limits)
                 examined.add(state)
         return dataset
 

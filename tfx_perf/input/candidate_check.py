@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import functools
 import math
 import re
 import time
@@ -103,10 +102,7 @@ class CandidateCheck:
             if is_whole:
                 shuffle = self._shuffle_quality(candidate, limits)
             elif candidate.name != DEFAULT:
-                self._equivalence.check_start(
-                    functools.partial(candidate.build, limits=limits),
-                    seconds=limits.remaining_seconds,
-                )
+                self._equivalence.check_start(candidate, limits=limits)
             growth_bytes.append(meter.settled_growth_bytes())
         limits.check(meter.peak_growth_bytes)
         outcome = CandidateOutcome(
@@ -122,9 +118,7 @@ class CandidateCheck:
 
     def _shuffle_quality(self, candidate: Candidate, limits: Limits) -> ShuffleQuality | None:
         try:
-            return self._equivalence.shuffle_quality(
-                functools.partial(candidate.build, limits=limits), seconds=limits.remaining_seconds
-            )
+            return self._equivalence.shuffle_quality(candidate, limits=limits)
         except NotApplicable:
             if candidate.name == DEFAULT:  # the default's own shuffled epochs hold other examples
                 return None

@@ -4,19 +4,18 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input.candidates.candidate import NotApplicable
+from tfx_perf.input.candidates.candidate import Candidate, NotApplicable
+from tfx_perf.input.candidates.limits import Limits
 from tfx_perf.input.candidates.source import RecordSource
 from tfx_perf.input.shuffle import Permutation, ShuffleQuality, file_order_deviation
 from tfx_perf.tf_internals import datasets
-
-Build = Callable[[RecordSource], tf.data.Dataset]
 
 # Share of the time for reading the default, for shuffled epochs; the first is read in any case.
 _EPOCHS_SHARE = 0.25
@@ -79,23 +78,24 @@ class Equivalence:
             else self._first_files(seconds=seconds)
         )
 
-    def check_start(self, build: Build, *, seconds: float) -> None:
-        """Raises NotApplicable if the first unshuffled batches differ, or take over `seconds`."""
-        batches = build(self._in_order).take(self.reference.batches)
+    def check_start(self, candidate: Candidate, *, limits: Limits) -> None:
+        """Raises NotApplicable if the first unshuffled batches differ, or take too long."""
+        seconds = limits.remaining_seconds
+        batches = candidate.build(self._in_order, limits=limits).take(self.reference.batches)
         _check_same(prefix(batches, seconds=seconds), self.reference.digest)
 
-    def shuffle_quality(self, build: Build, *, seconds: float) -> ShuffleQuality | None:
+    def shuffle_quality(self, candidate: Candidate, *, limits: Limits) -> ShuffleQuality | None:
         """Compares shuffled epochs with the default's examples and measures their order.
 
-        Raises NotApplicable if an epoch differs, or if the first takes over `seconds`. Returns None
-        if too few examples can be read or told apart, or if the candidate cannot serve the smallest
-        files. If `reference` is incomplete, `build` must not share tables with other builds.
+        Raises NotApplicable if an epoch differs, or if the first takes too long. Returns None if
+        too few examples can be read or told apart, or if the candidate cannot serve the smallest
+        files. If `reference` is incomplete, pass a copy: it may keep tables of the smallest files.
         """
-        sample = self._sample
+        sample, seconds = self._sample, limits.remaining_seconds
         if sample is None:
             return None
         try:
-            batches = build(sample.source)
+            batches = candidate.build(sample.source, limits=limits)
         except NotApplicable:
             if self.reference.complete:
                 raise
@@ -149,13 +149,13 @@ class Equivalence:
         return sample
 
 
-def check_beginning(source: RecordSource, build: Build) -> None:
+def check_beginning(source: RecordSource, candidate: Candidate, *, limits: Limits) -> None:
     """Raises NotApplicable if the first unshuffled batch differs from the default's."""
     in_order = source.replace_options(
         num_epochs=1, shuffle=False, drop_final_batch=False, batch_size=_BEGINNING
     )
-    beginning, expected = map(_first_batch, (build(in_order), in_order.default()))
-    _check_same(beginning, expected.digest)
+    beginning = _first_batch(candidate.build(in_order, limits=limits))
+    _check_same(beginning, _first_batch(in_order.default()).digest)
 
 
 def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
