@@ -13,7 +13,7 @@ from typing import Any
 from tfx_perf import isolate
 from tfx_perf.components import in_turns, trainer_args
 from tfx_perf.components.training_job import TrainingJob
-from tfx_perf.core import errors, formatting
+from tfx_perf.core import errors, formatting, statistics
 from tfx_perf.tf_internals import devices
 from tfx_perf.training.replicas import strategies
 from tfx_perf.training.speedups import onednn, precision
@@ -196,7 +196,7 @@ def one_or_several(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyCho
     except processes.FAILURES as error:
         cause = processes.cause_of(error).rstrip(".")
         return _unmeasured(f"{count} devices could not be tried: {cause}", seconds=seconds)
-    speedup = together.speedup_over(alone)
+    speedup = statistics.ratio_interval(alone.step_seconds, together.step_seconds)
     difference = together.loss_difference(alone, tolerance=settings.loss_tolerance)
     is_faster = speedup.low > 1 + settings.margin
     shown = speedup.inverse() if speedup.value < formatting.SLOW else speedup

@@ -30,10 +30,6 @@ class Trained:
     seconds: float  # total time of its blocks
     losses: list[list[float]]  # one list per pass over the same batches; the first way has two
 
-    def speedup_over(self, first: "Trained") -> statistics.Interval:
-        """Returns the step time of the first divided by this one's."""
-        return statistics.ratio_interval(first.step_seconds, self.step_seconds)
-
     def loss_difference(self, first: "Trained", *, tolerance: float) -> str | None:
         """Returns how losses differ if by too much, otherwise None; `tolerance` is relative."""
         start, again = first.losses
