@@ -4,7 +4,6 @@ import gc
 import logging
 import pathlib
 import shutil
-from typing import Any
 
 import tensorflow as tf
 
@@ -15,7 +14,7 @@ from tfx_perf.memory import batches
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.tf_internals.datasets import row_count
 from tfx_perf.training.fit.fit_arguments import callback_list
-from tfx_perf.training.fit.timer import StepTimer
+from tfx_perf.training.fit.timer import TimedFit
 from tfx_perf.training.keras_api.base_api import set_trainable
 from tfx_perf.training.loop import eligibility
 from tfx_perf.training.loop.fit_loop import FitLoop, FitResult
@@ -141,7 +140,7 @@ class Recovery:
                 self._prepare(plan, self._point.checkpoint)
             guard = self._guard(plan)
             try:
-                history, timer = self._loop.fit(
+                ended = self._loop.fit(
                     plan, guard=guard, plain_step_seconds=plain_step_seconds, data=self._data
                 )
             except StateMismatchError as mismatch:
@@ -163,7 +162,7 @@ class Recovery:
                     raise
                 is_short, what = shortage.is_of_memory(error), _summary(error)
             else:
-                return self._result(history, timer, plan, guard=guard)
+                return self._result(ended, plan, guard=guard)
             # Outside the except clauses, so that no traceback keeps tensors alive.
             self._save_seconds += guard.save_seconds
             self._roll_back(guard)
@@ -190,13 +189,10 @@ class Recovery:
         self._notes.append(note)
         _LOGGER.warning("%s", note)
 
-    def _result(
-        self, history: Any, timer: StepTimer, plan: TrainingPlan, *, guard: Guard
-    ) -> FitResult:
+    def _result(self, ended: TimedFit, plan: TrainingPlan, *, guard: Guard) -> FitResult:
         self._forget_attempts()
         return FitResult(
-            history,
-            timer,
+            *ended,
             plan,
             notes=(*self._notes, *guard.notes),
             resumed_step=self._resumed_step,
@@ -376,7 +372,7 @@ class Recovery:
             steps_done=lambda: again.step,
         )
         try:
-            history, timer = self._loop.fit(
+            ended = self._loop.fit(
                 plan.plain, guard=again, numerics_check=numerics_check, data=self._data
             )
         except DivergenceError as diverged:
@@ -392,7 +388,7 @@ class Recovery:
             self._note(
                 f"{divergence} with {plan}: rolled back to step {self.step}; it did not recur."
             )
-            return self._result(history, timer, plan.plain, guard=again)
+            return self._result(ended, plan.plain, guard=again)
         raise errors.UserError(
             f"Expected the training to stay finite. Received: {where} (with {plan}). {remedy}"
         ) from divergence
