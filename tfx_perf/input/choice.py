@@ -2,7 +2,7 @@
 
 import dataclasses
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from tfx_perf.core import formatting, statistics
 from tfx_perf.input import measure
@@ -75,13 +75,12 @@ def best_of(outcomes: Iterable[CandidateOutcome], *, margin: float) -> Candidate
     return min(as_fast, key=lambda item: item.cpu_seconds_per_example or 0.0)
 
 
-def none_measured(outcomes: Sequence[CandidateOutcome], *, memory_budget_bytes: float) -> Choice:
-    """Returns the default, because every candidate was dropped."""
+def none_measured(outcomes: Iterable[CandidateOutcome], *, memory: str) -> Choice:
+    """Returns the default, because all were dropped; `memory` is from `without_memory`."""
     names: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.needed_bytes is None:
             names.setdefault(outcome.reason, []).append(outcome.name)
-    memory = without_memory(outcomes, memory_budget_bytes=memory_budget_bytes)
     reasons = [
         "No candidate could be measured, so the default stays.",
         *filter(None, [memory]),
@@ -146,8 +145,7 @@ def verdict(final: Confirmation, *, margin: float) -> Choice:
     if final.ratio.low > 1 + margin:
         return Choice(final.candidate, f"{final.candidate} is {figures}.", final)
     reason = (
-        f"{final.candidate} was {figures}: not surely {margin:.0%} faster, so the "
-        "default stays."
+        f"{final.candidate} was {figures}: not surely {margin:.0%} faster, so the default stays."
     )
     return Choice(DEFAULT, reason, final)
 

@@ -188,17 +188,16 @@ class Search:
                 return proven
         usable = [candidate for candidate in candidates if self._examine(candidate)]
         examined = [self.outcomes[candidate.name] for candidate in candidates]
-        budget_bytes = self.memory_budget_bytes
+        memory = choice.without_memory(examined, memory_budget_bytes=self.memory_budget_bytes)
         if not usable:
-            return choice.none_measured(examined, memory_budget_bytes=budget_bytes)
+            return choice.none_measured(examined, memory=memory)
         rounds = self.rounds
         decided = self._compare(usable)
         if decided.name == DEFAULT and proven and proven.name != DEFAULT:
             self.rounds = max(rounds, self.rounds)
             return proven
-        without = choice.without_memory(examined, memory_budget_bytes=budget_bytes)
-        if decided.name == DEFAULT and without:
-            return dataclasses.replace(decided, reason=f"{decided.reason} {without}")
+        if decided.name == DEFAULT and memory:
+            return dataclasses.replace(decided, reason=f"{decided.reason} {memory}")
         return decided
 
     def _is_enough(self, decided: Choice, *, search_seconds: float) -> bool:
