@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,6 @@ _LOOK_SECONDS = 5.0
 _HOPELESS = 3.0
 _RANDOM = "random: other draws, of which only the statistics could be compared"
 
-_Logs = Mapping[str, np.ndarray]  # figures by name
-
 
 @dataclasses.dataclass(frozen=True)
 class ShortTraining:
@@ -39,7 +37,7 @@ class ShortTraining:
 
     contender: Contender
     step_count: int
-    logs: _Logs
+    state: TrainedState  # not copied: the next training changes it
 
 
 class EquivalenceCheck:
@@ -114,7 +112,7 @@ class EquivalenceCheck:
         self._rounding = self._state_tolerance()
         reference = self._measure_rounding(seed=0)
         if self._sync.broadcast(self._rounding.is_large):
-            again = self._seen(self._train_reference(self._start.restore).logs)
+            again = self._train_reference(self._start.restore).state
             if not self._sync.broadcast(self._rounding.repeats(again)):
                 self._rounding.allow(again, by_chance=True)
         reference.compile_seconds = first.compile_seconds
@@ -126,12 +124,12 @@ class EquivalenceCheck:
         rounded = self._train_reference(functools.partial(self._start.restore_rounded, seed))
         self._start.subtract_rounding(seed)
         if not self._is_exact:
-            self._rounding.allow(self._seen(rounded.logs))
+            self._rounding.allow(rounded.state)
         return rounded.contender
 
     def _expect(self, ended: ShortTraining) -> None:
         self._step_count = ended.step_count  # all other trainings have as many
-        self._expected = self._seen(ended.logs).kept()
+        self._expected = ended.state.kept()
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         """Returns the plan if worth timing, otherwise why not; raises SyncError if others end."""
@@ -182,25 +180,24 @@ class EquivalenceCheck:
                 self._budget.lack_time_for_check()
             what = "its check" if is_compiled else f"compiling it ({good.compile_seconds:.0f} s)"
             return refused(status="stopped", reason=f"{what} took too long for the budget")
-        different, good.note = self._compared(plan, ended.logs)
+        different, good.note = self._compared(plan, ended.state)
         if different is not None:
             return refused(status="different", reason=different, loss=good.loss)
         return good
 
-    def _compared(self, plan: TrainingPlan, logs: _Logs) -> tuple[str | None, str]:
+    def _compared(self, plan: TrainingPlan, state: TrainedState) -> tuple[str | None, str]:
         """Returns why a plan's state differs, None if it does not, and a remark."""
-        seen, tolerance = self._seen(logs), self._loss_tolerance
-        state_tolerance = self._rounding
-        deviation = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
+        tolerance, state_tolerance = self._loss_tolerance, self._rounding
+        deviation = state_tolerance.exceeded(state, loss_tolerance=tolerance)
         # XLA draws other numbers from the same seeds, so masks cannot agree.
         other_masks = plan.uses_xla != bool(self._model.jit_compile)
         other_masks = other_masks and self._start.has_generators and not self._is_exact
         may_be_masks = other_masks and not state_tolerance.is_random
         may_be_rounding = self._more_seeds and not state_tolerance.is_random
         if (may_be_masks or may_be_rounding) and self._sync.broadcast(bool(deviation)):
-            seen = seen.kept()
+            state = state.kept()
             state_tolerance = self._by_chance() if may_be_masks else self._by_rounding()
-            deviation = state_tolerance.exceeded(seen, loss_tolerance=tolerance)
+            deviation = state_tolerance.exceeded(state, loss_tolerance=tolerance)
         return str(deviation) if deviation else None, _RANDOM if state_tolerance.is_random else ""
 
     def _by_rounding(self) -> StateTolerance:
@@ -216,8 +213,7 @@ class EquivalenceCheck:
             self._chance = self._state_tolerance()
             for seed in (1, 2):
                 redraw = functools.partial(self._start.restore_redrawn, seed)
-                seen = self._seen(self._train_reference(redraw).logs)
-                self._chance.allow(seen, by_chance=True)
+                self._chance.allow(self._train_reference(redraw).state, by_chance=True)
         return self._chance
 
     def _state_tolerance(self) -> StateTolerance:
@@ -232,10 +228,6 @@ class EquivalenceCheck:
         return StateTolerance(
             self._expected, metrics=metrics, examples=self._example_count, is_exact=self._is_exact
         )
-
-    def _seen(self, logs: _Logs) -> TrainedState:
-        """Returns the state after the training that has just ended; it is not copied."""
-        return TrainedState(variables_of(self._model, self._loop.keras_api), logs)
 
     def _train_reference(self, restore: Callable[[], None]) -> ShortTraining:
         return self._train(self._reference, restore=restore, stop_when=lambda timer: False)
@@ -264,7 +256,8 @@ class EquivalenceCheck:
             compile_seconds=self._sync.broadcast(max(0.0, timer.first_call_seconds - own_seconds)),
             step_seconds=step_seconds,
         )
-        return ShortTraining(contender, timer.step_count, logs)
+        state = TrainedState(variables_of(self._model, self._loop.keras_api), logs)
+        return ShortTraining(contender, timer.step_count, state)
 
     def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
         per_call = self._loop.users_steps_per_execution
