@@ -11,6 +11,7 @@ from tfx_perf.core import errors, interception
 from tfx_perf.hardware import devices, energy
 from tfx_perf.training import ended_training
 from tfx_perf.training.fit.timer import StepTimer
+from tfx_perf.training.keras_api.variables import parameter_count
 from tfx_perf.training.measuring import collector, memory
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.replicas import strategies
@@ -63,9 +64,10 @@ class Meter:
                 fewer examples than steps.
         """
         try:
-            batch_size, steps = operator.index(examples) // steps, operator.index(steps)
+            step_count = operator.index(steps)
+            batch_size = operator.index(examples) // step_count
         except (TypeError, ZeroDivisionError):
-            batch_size = 0
+            batch_size, step_count = 0, 1  # a later step with such numbers still counts as one
         if batch_size < 1 and not self._batch_sizes:
             raise errors.UserError(
                 "Expected whole numbers in meter.step, of at least one step, and of at least one "
@@ -73,7 +75,7 @@ class Meter:
             )
         if interception.is_capturing():  # a search for a `fit`, which finds none
             raise interception.AbandonedError
-        return _Step(self._timer, self._batch_sizes, batch_size, steps)
+        return _Step(self._timer, self._batch_sizes, batch_size, max(1, step_count))
 
     def end_epoch(self, **losses: Any) -> None:
         """Ends an epoch; time until the next step, such as validation, is not counted.
@@ -119,7 +121,7 @@ class Meter:
         known = dict(self._known)
         if strategies.worker_count(strategy) > 1:  # only a `fit` asks the others
             known |= {"energy_joules": None, "energy_gap": _OTHERS_NOT_COUNTED}
-        parameters = sum(int(variable.shape.num_elements()) for variable in variables)
+        parameters = parameter_count(variables)
         return TrainingRecord(
             plan=PLAIN_FIT,
             plan_reason="its steps are timed where it marks them",
@@ -136,7 +138,7 @@ class Meter:
             parameter_count=parameters,
             train_step_count=timer.step_count,
             time_to_first_step_seconds=first_end - self._began,
-            compile_time_seconds=ended_training.beyond_the_steps(timer),
+            compile_time_seconds=timer.compile_seconds(),
             fit_time_seconds=last_end - self._began,
             device_memory_bytes=devices.memory_bytes(),
             losses={name: tuple(values) for name, values in self._losses.items()},

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfx_perf.core import cache_key, statistics
 from tfx_perf.core.interception import FitCall
@@ -14,6 +13,7 @@ from tfx_perf.memory import batches, growth
 from tfx_perf.tf_internals import ancestry, datasets
 from tfx_perf.training import advice, model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
+from tfx_perf.training.keras_api.variables import parameter_count
 from tfx_perf.training.loop.fit_loop import FitLoop, FitResult
 from tfx_perf.training.measuring import memory as memory_lib
 from tfx_perf.training.measuring.memory import MemoryBaseline, MemoryWatch
@@ -68,7 +68,7 @@ class EndedTraining:
         executed = flops.per_step and max(flops.per_step, again)
         flops = flops.without_exceeded_peak(executed, mean_seconds)
         imprecise = [] if batch is None else precision.notes(call.model, batch, loop.keras_api)
-        parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
+        parameters = parameter_count(call.model.trainable_weights)
         batch_size = None if batch is None else batches.batch_size_of(batch)
         strategy = call.model.distribute_strategy
         servers, is_placed = strategies.servers_of(strategy), bool(measured.get("placement"))
@@ -210,12 +210,6 @@ def step_times(timer: StepTimer) -> dict[str, Any]:
     }
 
 
-def beyond_the_steps(timer: StepTimer) -> float:
-    """Returns the seconds of the first call beyond those of its steps: tracing and compiling."""
-    ordinary = timer.first_call_steps * (percentile(timer.steady_seconds(), 50) or 0.0)
-    return max(0.0, timer.first_call_seconds - ordinary)
-
-
 def memory_along(memory: MemoryWatch, timer: StepTimer, *, has_cache: bool) -> dict[str, Any]:
     """Returns the record's fields on memory after the first call; a cache may grow, too."""
     begin = timer.first_call_end
@@ -272,4 +266,4 @@ def _compile_seconds(trials: Sequence[TrialRecord], plan: TrainingPlan, timer: S
     for record in trials:
         if record.plan == plan and record.compile_time_seconds is not None:
             return record.compile_time_seconds
-    return beyond_the_steps(timer)
+    return timer.compile_seconds()

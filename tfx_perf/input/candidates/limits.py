@@ -111,5 +111,5 @@ def tensor_bytes(structure: Any) -> int:
 def _size_of_tensor(value: tf.Tensor) -> int:
     if value.dtype == tf.string:
         content = int(tf.reduce_sum(tf.cast(tf.strings.length(value), tf.int64)))
-        return content + STRING_HEADER_BYTES * int(tf.size(value))
-    return int(tf.size(value)) * value.dtype.size
+        return content + STRING_HEADER_BYTES * value.shape.num_elements()
+    return value.shape.num_elements() * value.dtype.size

@@ -141,15 +141,12 @@ class StepTimer:
         """Returns the steps done at each `time.perf_counter` time, interpolated between calls."""
         return np.interp(times, self._ends, np.cumsum(self._steps))
 
-    @property
-    def first_call_seconds(self) -> float:
-        """Duration of the first call: tracing and compiling, and its steps."""
-        return self._ends[0] - self._begins[0] if self._ends else 0.0
-
-    @property
-    def first_call_steps(self) -> int:
-        """Steps of the first call."""
-        return self._steps[0] if self._steps else 0
+    def compile_seconds(self) -> float:
+        """Returns how much longer the first call took than its steps: tracing and compiling."""
+        if not self._steps:
+            return 0.0
+        steps_seconds = self._steps[0] * (percentile(self.steady_seconds(), 50) or 0.0)
+        return max(0.0, self._ends[0] - self._begins[0] - steps_seconds)
 
     @property
     def first_call_end(self) -> float | None:

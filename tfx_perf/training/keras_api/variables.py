@@ -7,6 +7,7 @@ in attributes, containers or closures. So the objects themselves are searched.
 
 import collections
 import functools
+import math
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -95,6 +96,11 @@ def with_components(variable: tf.Variable) -> list[tf.Variable]:
 def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     """Returns a strategy's copies of a variable, one a device; empty without a strategy."""
     return tuple(getattr(variable, "values", ()))
+
+
+def parameter_count(variables: Iterable[Any]) -> int:
+    """Returns how many numbers variables of either Keras package hold."""
+    return sum(math.prod(variable.shape) for variable in variables)
 
 
 def in_order_of_creation(given: Iterable[tf.Variable]) -> list[tf.Variable]:

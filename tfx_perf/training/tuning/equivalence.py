@@ -247,13 +247,12 @@ class EquivalenceCheck:
             step_count=self._step_count,
             stop_when=lambda timer: self._sync.broadcast(stop_when(timer)),
         )
-        own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
-        step_seconds = self._sync.broadcast(own_seconds)
+        step_seconds = self._sync.broadcast(percentile(timer.steady_seconds(), 50) or 0.0)
         logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
         contender = Contender(
             plan=plan,
             loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
-            compile_seconds=self._sync.broadcast(max(0.0, timer.first_call_seconds - own_seconds)),
+            compile_seconds=self._sync.broadcast(timer.compile_seconds()),
             step_seconds=step_seconds,
         )
         state = TrainedState(variables_of(self._model, self._loop.keras_api), logs)

@@ -1,12 +1,12 @@
 """The conditions of a training plan: with equal keys, trials would choose the same plan."""
 
-import tensorflow as tf
 
 from tfx_perf import config
 from tfx_perf.core import cache_key
 from tfx_perf.core.interception import FitCall
 from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
+from tfx_perf.training.keras_api.variables import parameter_count
 from tfx_perf.training.loop.fit_loop import FitLoop
 from tfx_perf.training.speedups import SPEEDUPS
 
@@ -61,7 +61,7 @@ def fit_key(call: FitCall, loop: FitLoop) -> dict[str, str]:
         "keras": loop.keras_api.package,
         "element_spec": cache_key.digest(str(data.element_spec).encode()),
         "batch_size": str(batches.declared_batch_size(call)),
-        "parameter_count": str(sum(int(tf.size(weight)) for weight in model.trainable_weights)),
+        "parameter_count": str(parameter_count(model.trainable_weights)),
         "optimizer": type(model.optimizer).__name__,
         "strategy": f"{type(strategy).__name__}, {strategy.num_replicas_in_sync} replicas",
     }
