@@ -109,7 +109,8 @@ DROPPED, MANY = "dropped_examples", {"example_count": 1_000_000}
         row("", 1000, 1000, options=ENDING),
         # Batches span epochs: the rest is dropped once.
         *(row("", 1000, 1000, options={**ENDING, **changed}, example_count=1190)
-          for changed in ({"num_epochs": 10}, {"num_epochs": None}, {"drop_final_batch": False})),
+          for changed in ({"num_epochs": 10}, {"num_epochs": None}, {"num_epochs": -1},
+                          {"drop_final_batch": False})),
         row("noisy_machine", 1000, 1000, diagnosis=diagnosis(noise=0.5)),
         row("noisy_machine", 1000, 1000, trial_rates=[NOISY]),
         row("one_gzip_file small_shuffle_buffer noisy_machine", 5000, example_count=100_000,

@@ -201,9 +201,10 @@ def _shuffle_advice(
 
 
 def _drop_advice(options: Any, *, example_count: int | None) -> Iterator[Advice]:
-    if not (options.drop_final_batch and options.num_epochs and example_count):
+    epochs = options.num_epochs or -1  # both are without end
+    if not (options.drop_final_batch and epochs > 0 and example_count):
         return
-    total = example_count * options.num_epochs
+    total = example_count * epochs
     dropped = total % options.batch_size
     if dropped > _DROPPED_SHARE * total:
         yield Advice(
