@@ -336,9 +336,9 @@ class Recovery:
         if not self._sync.is_chief:
             return None
         folder_here = self._store.folder
+        beside = (path for path in folder_here.parent.glob("*") if path.is_dir())
         others = sorted(
-            (path for path in folder_here.parent.glob("*/") if path != folder_here),
-            key=lambda path: path.stat().st_mtime,
+            (path for path in beside if path != folder_here), key=lambda path: path.stat().st_mtime
         )
         for path in others[:-_OTHERS_KEPT]:
             _LOGGER.warning("The checkpoints of another training are removed: %s", path)
