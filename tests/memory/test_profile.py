@@ -189,6 +189,10 @@ def test_tensor_bytes_of_strings_and_ragged():
     assert batches.tensor_bytes(ragged) == 3 * 4 + 3 * 8  # values and row splits
 
 
+def test_a_scalar_beside_the_rows_is_no_batch_size():
+    assert batches.batch_size_of({"a scalar": tf.constant(0.5), "rows": tf.zeros((3, 2))}) == 3
+
+
 def test_arrays_are_rebatched_with_their_weights():
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2)])
     model.compile(optimizer="sgd", loss="mse")

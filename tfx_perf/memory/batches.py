@@ -79,8 +79,8 @@ def _static_batch_size(data: tf.data.Dataset) -> int | None:
 
 
 def batch_size_of(batch: Any) -> int:
-    """Returns the number of examples in a batch: the first dimension of its first tensor."""
-    return int(tf.nest.flatten(batch)[0].shape[0])
+    """Returns the number of examples in a batch of eager tensors."""
+    return int(datasets.row_count(batch))
 
 
 def tensor_bytes(structure: Any) -> int:
