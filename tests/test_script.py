@@ -294,6 +294,7 @@ def test_several_steps_of_one_call_count_and_one_that_raises_does_not():
         {"examples": 3, "steps": 4},
         {"examples": None},
         {"examples": 2.5},
+        {"examples": 8, "steps": 4.0},
         {"examples": tf.constant([1, 2])},
     ],
     ids=str,
