@@ -6,11 +6,8 @@ import functools
 import logging
 import os
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FrameType
 from typing import TextIO
 
 from absl import logging as absl_logging
@@ -28,6 +25,7 @@ from tfx_perf.components import artifacts, types
 from tfx_perf.core import console, errors, interception, periodic, storage
 from tfx_perf.gate import decision as gate_record
 from tfx_perf.gate import messages
+from tfx_perf.isolate.termination import Termination
 from tfx_perf.report import page as report_page
 
 _FAILED = "failed"
@@ -250,7 +248,10 @@ def interruptions_recorded() -> Iterator[None]:
     TFX itself marks only nodes that raise an `Exception`; others would remain recorded as running
     in ML Metadata. SIGTERM takes effect after the node has ended.
     """
-    with _terminable(), interception.replacing(launcher.Launcher, "launch", _recording):
+    with (
+        Termination(interrupts=True),
+        interception.replacing(launcher.Launcher, "launch", _recording),
+    ):
         yield
 
 
@@ -290,26 +291,3 @@ def _mark_run(node: launcher.Launcher) -> None:
         context = store.get_context_by_type_and_name(_RUN, run)
         if context is not None:
             mark_as_failed(store, store.get_executions_by_context(context.id))
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Makes SIGTERM interrupt the context and take effect after it; in the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    has_come = False
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal has_come
-        has_come = True
-        signal.default_int_handler(number, frame)
-
-    # None: the handler was not installed from Python and cannot be restored.
-    before = signal.signal(signal.SIGTERM, interrupt) or signal.SIG_DFL
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if has_come:
-            signal.raise_signal(signal.SIGTERM)

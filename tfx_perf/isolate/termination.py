@@ -12,7 +12,8 @@ from typing import Any
 class Termination:
     """A context in which SIGTERM is noted (`requested`) instead of ending the process.
 
-    Only the main thread can do that; in other threads SIGTERM keeps its effect.
+    Only the main thread can do that; in other threads SIGTERM keeps its effect. If it `interrupts`,
+    SIGTERM also raises a KeyboardInterrupt.
 
     Example:
         >>> with Termination() as termination:
@@ -22,7 +23,8 @@ class Termination:
         ...         termination.go_on()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, interrupts: bool = False) -> None:
+        self._interrupts = interrupts
         self.requested = False
         self._previous: Any = None
         self._is_installed = False
@@ -52,6 +54,8 @@ class Termination:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
+        if self._interrupts:
+            signal.default_int_handler(number, frame)
 
 
 @contextlib.contextmanager
