@@ -88,24 +88,23 @@ def publish(
 
 def publish_unmeasured(
     target: artifact.Artifact,
-    reason: str,
+    missing: unmeasured.MissingMeasurement,
     *,
     title: str,
     labels: Mapping[str, str],
-    may_pass: bool = False,
     origin: report_page.Origin = report_page.UNKNOWN,
 ) -> None:
-    """Writes `unmeasured.json` and a report; `reason` is a sentence without its period."""
-    verdict = f"Nothing was measured: {reason}."
+    """Writes `unmeasured.json` and a report."""
+    verdict = f"Nothing was measured: {missing.reason}."
     publish(
         target,
-        unmeasured.MissingMeasurement(reason=reason, may_pass=may_pass),
+        missing,
         file_name=unmeasured.FILE_NAME,
         labels=labels,
         page=report_page.Report(title=title, verdict=verdict),
         origin=origin,
         remark=verdict,
-        may_pass=may_pass,
+        may_pass=missing.may_pass,
     )
 
 

@@ -9,7 +9,7 @@ from tfx.utils import json_utils
 
 from tfx_perf.components import trainer_args
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import errors, interception, unmeasured
+from tfx_perf.core import errors, interception
 from tfx_perf.memory import footprint, largest_batch, profile, record
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.speedups import precision, xla
@@ -31,16 +31,17 @@ class Module(NamedTuple):
 
 
 @autograph.sparing_libraries
-def profile_module(*, module: Sequence[Any], example_count: int | None) -> None:
-    """Profiles a `Module`'s `fit` from the progress in its folder on, or notes why it cannot."""
+def profile_module(*, module: Sequence[Any], example_count: int | None) -> str | None:
+    """Profiles a `Module`'s `fit` from the progress in its folder on; returns why it cannot."""
     given = Module(*module)
     settings = PerfConfig.from_json(given.exec_properties["config"])
     place = pathlib.Path(given.folder, record.PROGRESS_FILE_NAME)
     known = record.ProfileProgress.read(place) if place.exists() else None
     with precision.policy(precision.fixed(settings.training.precision)):
-        call = _capture_fit(given)
-        if call is None:
-            return
+        try:
+            call = _capture_fit(given)
+        except errors.MeasurementError as error:
+            return str(error)
         try:
             profile.profile(
                 call,
@@ -52,7 +53,8 @@ def profile_module(*, module: Sequence[Any], example_count: int | None) -> None:
                 watch=lambda reached: reached.write(place),
             )
         except errors.UserError as error:
-            _note_unmeasured(given.folder, str(error))
+            return str(error)
+    return None
 
 
 @autograph.sparing_libraries
@@ -71,11 +73,8 @@ def measure_footprint(*, module: Sequence[Any], batch_size: int, most: int) -> N
         taken.write(pathlib.Path(given.folder, footprint_file(taken.batch_size)))
 
     with precision.policy(precision.fixed(settings.training.precision)):
-        call = _capture_fit(given)
-        if call is None:
-            raise errors.MeasurementError(unmeasured.reason_in(given.folder))
         meter = footprint.FootprintMeter(
-            call,
+            _capture_fit(given),
             max_utilization=settings.memory.max_device_utilization,
             reserved_bytes=given.reserved_bytes,
             note=note,
@@ -92,24 +91,20 @@ def footprint_file(batch_size: int | str) -> str:
     return f"footprint-{batch_size}.json"
 
 
-def _capture_fit(module: Module) -> interception.FitCall | None:
-    """Returns the module's call of `fit`; if it makes none, notes why and returns None."""
-    inputs, folder = json_utils.loads(module.inputs), module.folder
+def _capture_fit(module: Module) -> interception.FitCall:
+    """Returns the module's call of `fit`; a MeasurementError says why it makes none."""
+    inputs = json_utils.loads(module.inputs)
     # Without the plan, the examples are the same, and do not wait until the whole split is loaded.
     inputs.pop(trainer_args.INPUT_PLAN_KEY, None)
-    run = trainer_args.bound_run_fn(inputs, module.exec_properties, folder=folder)
+    run = trainer_args.bound_run_fn(inputs, module.exec_properties, folder=module.folder)
     try:
         return interception.capture_fit(run)
-    except errors.NoFitError:
-        _note_unmeasured(folder, NO_FIT)
+    except errors.NoFitError as error:
+        raise errors.MeasurementError(NO_FIT) from error
     except errors.UserError:
         raise
     except (Exception, SystemExit) as error:  # the training will fail with it, too
         traceback.print_exc()
-        reason = f"run_fn raised {errors.in_one_line(error)} before it called Model.fit"
-        _note_unmeasured(folder, reason)
-    return None
-
-
-def _note_unmeasured(folder: str, reason: str) -> None:
-    unmeasured.MissingMeasurement(reason=reason).write(pathlib.Path(folder, unmeasured.FILE_NAME))
+        raise errors.MeasurementError(
+            f"run_fn raised {errors.in_one_line(error)} before it called Model.fit"
+        ) from error

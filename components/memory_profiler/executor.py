@@ -15,7 +15,8 @@ from tfx_perf import isolate
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.memory_profiler import child
 from tfx_perf.config import MemorySettings, PerfConfig
-from tfx_perf.core import console, errors, storage, unmeasured
+from tfx_perf.core import console, errors, storage
+from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.memory import largest_batch, peak, profile, record
 from tfx_perf.memory.record import Footprint, Plan, ProfileProgress, ProfileRecord, Status
 from tfx_perf.report import memory as memory_report
@@ -48,13 +49,12 @@ class Executor(base_executor.BaseExecutor):
             measured = Attempts(
                 json_utils.dumps(input_dict), exec_properties, settings=settings, folder=folder
             ).profile()
-            if isinstance(measured, unmeasured.MissingMeasurement):
+            if isinstance(measured, MissingMeasurement):
                 artifacts.publish_unmeasured(
                     target,
-                    measured.reason,
+                    measured,
                     title=memory_report.TITLE,
                     labels={"not_measured": measured.reason},
-                    may_pass=measured.may_pass,
                     origin=origin,
                 )
             else:
@@ -98,18 +98,15 @@ class Attempts:
         self._deadline = time.monotonic() + settings.timeout_seconds
         self._took_seconds = 0.0  # by the last process
 
-    def profile(self) -> ProfileRecord | unmeasured.MissingMeasurement:
+    def profile(self) -> ProfileRecord | MissingMeasurement:
         """Returns the profile, or why there is none."""
-        reason = self._run_steps()
-        if reason is not None:
-            return unmeasured.MissingMeasurement(reason=reason, may_pass=True)
-        nothing = self._folder / unmeasured.FILE_NAME
-        if nothing.exists():
-            return unmeasured.MissingMeasurement.read(nothing)
+        missing = self._run_steps()
+        if missing is not None:
+            return missing
         try:
             profiled = profile.completed(ProfileProgress.read(self._progress_file))
         except errors.MeasurementError as error:
-            return unmeasured.MissingMeasurement(reason=str(error), may_pass=True)
+            return MissingMeasurement(reason=str(error), may_pass=True)
         return self._completed(profiled)
 
     def _run(
@@ -120,10 +117,10 @@ class Attempts:
         log_name: str,
         timeout_seconds: float,
         **arguments: Any,
-    ) -> None:
+    ) -> Any:
         began = time.monotonic()
         try:
-            isolate.run(
+            return isolate.run(
                 f"{child.__name__}:{job.__name__}",
                 {"module": self._module, **arguments},
                 timeout_seconds=timeout_seconds,
@@ -135,23 +132,24 @@ class Attempts:
         finally:
             self._took_seconds = time.monotonic() - began
 
-    def _run_steps(self) -> str | None:
+    def _run_steps(self) -> MissingMeasurement | None:
         """Profiles the steps; returns why not even one ran, None if one did."""
         deadline = time.monotonic() + _STEPS_SHARE * self._settings.timeout_seconds
         place, before = self._progress_file, None
         for log_name in _LOG_FILES:
             try:
-                self._run(
+                reason = self._run(
                     child.profile_module,
                     log_name=log_name,
                     timeout_seconds=deadline - time.monotonic(),
                     example_count=self._example_count,
                 )
-                break
+                return MissingMeasurement(reason=reason) if reason else None
             except errors.ChildError as error:
                 _LOGGER.warning("The profile was cut off. %s", error)
                 if not place.exists():
-                    return f"its process {error.cause} before a training step was run"
+                    reason = f"its process {error.cause} before a training step was run"
+                    return MissingMeasurement(reason=reason, may_pass=True)
                 reached = ProfileProgress.read(place).cut_off(_status_of(error), error.cause)
                 reached.write(place)
                 if reached == before or time.monotonic() >= deadline:

@@ -108,7 +108,7 @@ def publish(
         # The model is good; a missing measurement is no reason to lose it.
         artifacts.publish_unmeasured(
             target,
-            trained.reason,
+            trained,
             title=training_report.TITLE,
             labels={"plan": f"not measured: {trained.reason}"},
             origin=origin,

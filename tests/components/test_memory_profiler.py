@@ -13,7 +13,7 @@ from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, tr
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.memory_profiler import child, executor
 from tfx_perf.config import MemorySettings
-from tfx_perf.core import errors, metrics, unmeasured
+from tfx_perf.core import errors, metrics
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 
@@ -117,8 +117,8 @@ def test_the_tuned_input_is_not_loaded_but_its_memory_is_reserved(trainer, tmp_p
         json_utils.dumps(inputs), given, settings=MemorySettings(), folder=tmp_path
     )
     assert attempts._module.reserved_bytes == 2**20
-    assert child._capture_fit(attempts._module) is None
-    assert "get_tf_dataset_factory_from_artifact" in unmeasured.reason_in(tmp_path)
+    with pytest.raises(errors.MeasurementError, match="get_tf_dataset_factory_from_artifact"):
+        child._capture_fit(attempts._module)
 
 
 def test_input_plan_is_applied(trainer):

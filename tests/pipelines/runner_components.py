@@ -10,7 +10,7 @@ from tfx.types import standard_artifacts
 
 from tfx_perf.components import artifacts, types
 from tfx_perf.config import gate, rule
-from tfx_perf.core import console
+from tfx_perf.core import console, unmeasured
 from tfx_perf.gate import decision as decision_file
 from tfx_perf.gate import ledger, run, verdict
 
@@ -60,7 +60,8 @@ def Wait(began: Parameter[str], done: Out[standard_artifacts.Integer]) -> None:
 @component
 def Stumble(metrics: Out[types.PerfMetrics]) -> None:
     """Ends well, and has something to say, as OptimizedTrainer does."""
-    artifacts.publish_unmeasured(metrics, "run_fn raised", title="a test", labels={})
+    missing = unmeasured.MissingMeasurement(reason="run_fn raised")
+    artifacts.publish_unmeasured(metrics, missing, title="a test", labels={})
 
 
 @component
