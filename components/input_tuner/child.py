@@ -3,7 +3,6 @@
 import functools
 import logging
 import os
-import pathlib
 import tempfile
 import time
 from typing import Any
@@ -18,7 +17,7 @@ from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import latest, trainer_args
 from tfx_perf.components.input_tuner import previous, training
 from tfx_perf.config import PerfConfig
-from tfx_perf.core import console, errors, unmeasured
+from tfx_perf.core import console, errors
 from tfx_perf.input import measure, record, tuner
 from tfx_perf.input.candidates import source as source_lib
 from tfx_perf.tf_internals import autograph
@@ -33,19 +32,16 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @autograph.sparing_libraries
-def plan_split(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
-    """Writes `plan.json`, or `unmeasured.json` if only the user's code can read the examples."""
+def plan_split(
+    *, inputs: str, exec_properties: dict[str, Any], folder: str
+) -> dict[str, Any] | str:
+    """Returns the plan as JSON; the reason if only the user's code can read the examples."""
     logging.basicConfig()  # to the log that is published beside the plan
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
     artifacts = json_utils.loads(inputs)
     planning = _Planning(artifacts, exec_properties)
     obstacle = examples_lib.reading_obstacle(artifacts, split=exec_properties["split"])
-    if obstacle:
-        missing = unmeasured.MissingMeasurement(reason=obstacle)
-        missing.write(pathlib.Path(folder, unmeasured.FILE_NAME))
-        return
-    plan = planning.plan(folder)
-    plan.write(pathlib.Path(folder, record.FILE_NAME))
+    return obstacle or planning.plan(folder).model_dump(mode="json")
 
 
 class _Planning:

@@ -13,7 +13,7 @@ from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.input_tuner import child
 from tfx_perf.config import InputSettings, PerfConfig
-from tfx_perf.core import errors, storage, unmeasured
+from tfx_perf.core import errors, storage
 from tfx_perf.hardware import host
 from tfx_perf.input import candidates, record
 from tfx_perf.input.candidates import candidate, source
@@ -46,7 +46,7 @@ class Executor(base_executor.BaseExecutor):
             log_path = pathlib.Path(folder, _LOG_FILE)
             reason, has_failed = "", False
             try:
-                isolate.run(
+                answer = isolate.run(
                     f"{child.__name__}:plan_split",
                     {
                         "inputs": json_utils.dumps(input_dict),
@@ -57,8 +57,8 @@ class Executor(base_executor.BaseExecutor):
                     log_path=log_path,
                     is_forked=True,
                 )
-                if obstacle := unmeasured.reason_in(folder):
-                    reason = f"The input stays as the training code makes it: {obstacle}."
+                if isinstance(answer, str):
+                    reason = f"The input stays as the training code makes it: {answer}."
             except errors.ChildError as error:
                 reason = f"The search failed, so the default stays: its process {error.cause}."
                 has_failed = True
@@ -71,7 +71,7 @@ class Executor(base_executor.BaseExecutor):
                 )
                 remark = f"{plan.remark} Log: {storage.path(target.uri) / _LOG_FILE}"
             else:
-                plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
+                plan = record.TuningRecord.model_validate(answer)
                 remark = plan.remark
             artifacts.publish(
                 target,

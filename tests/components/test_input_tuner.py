@@ -66,12 +66,12 @@ def plan_split(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.01)
 
     def run(inputs, **properties) -> TuningRecord:
-        child.plan_split(
+        plan = child.plan_split(
             inputs=json_utils.dumps({key: [value] for key, value in inputs.items()}),
             exec_properties=tuning_cases.properties(**properties),
             folder=str(tmp_path),
         )
-        return TuningRecord.read(tmp_path / "plan.json")
+        return TuningRecord.model_validate(plan)
 
     return run
 
