@@ -104,6 +104,8 @@ def _capture_fit(module: Module) -> interception.FitCall:
     except errors.UserError:
         raise
     except (Exception, SystemExit) as error:  # the training will fail with it, too
+        if autograph.asks_for_conversion(error):
+            raise
         traceback.print_exc()
         raise errors.MeasurementError(
             f"run_fn raised {errors.in_one_line(error)} before it called Model.fit"
