@@ -19,7 +19,6 @@ from tfx_bsl.tfxio import dataset_options, tensor_representation_util
 from tfx_perf.core import errors
 from tfx_perf.input import apply
 from tfx_perf.input.candidates.source import Factory, Parse, RecordSource
-from tfx_perf.input.record import TuningRecord
 
 _TELEMETRY = ["InputTuner"]
 
@@ -28,24 +27,6 @@ _Features = dict[str, Any]
 _Schema: TypeAlias = "schema_pb2.Schema | None"
 # Turns serialized records into features.
 _ParseFeatures = Callable[[tf.Tensor, _Schema], _Features]
-
-
-def plan_factory(
-    examples: Examples, record: TuningRecord, *, default: Factory | None = None
-) -> Factory:
-    """Returns the factory that applies a plan, for the user's unmodified `_input_fn`.
-
-    Where the plan does not apply, `default` reads the data; None means TFX's own factory.
-
-    Example:
-        ```python
-        accessor = fn_args.data_accessor
-        tuned = accessor._replace(tf_dataset_factory=plan_factory(examples, record))
-        ```
-    """
-    return apply.tuned_factory(
-        default or default_factory(examples), record, parser_for=parser_for(examples)
-    )
 
 
 def default_factory(examples: Examples) -> Factory:

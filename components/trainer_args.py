@@ -20,6 +20,7 @@ from tfx.utils import io_utils, proto_utils
 
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.core import cache_key, errors, storage
+from tfx_perf.input import apply
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
@@ -91,7 +92,9 @@ def fn_args(
         factory = examples_lib.by_rows_if_few_files(factory, worker_count=worker_count)
     record = input_plan(input_dict)
     if record:
-        factory = examples_lib.plan_factory(examples, record, default=factory)
+        factory = apply.tuned_factory(
+            factory, record, parser_for=examples_lib.parser_for(examples)
+        )
     arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
     return arguments
 

@@ -111,7 +111,9 @@ class _Job:
             results.BLOCK_READER: code.dataset(block_reader),
         }
         if plan.chosen not in _SAME_AS:
-            tuned = examples_lib.plan_factory(self._examples, plan)
+            tuned = apply.tuned_factory(
+                source.default_factory, plan, parser_for=examples_lib.parser_for(self._examples)
+            )
             datasets[results.TUNED] = code.dataset(tuned)
         if self.cell.consumer == results.NO_MODEL:
             datasets[results.GUIDE_CACHED] = self._filled(

@@ -26,7 +26,7 @@ from tfx_perf.components import trainer_args, types
 from tfx_perf.components.input_tuner import child, executor, previous
 from tfx_perf.config import InputSettings
 from tfx_perf.core import errors, metrics
-from tfx_perf.input import measure
+from tfx_perf.input import apply, measure
 from tfx_perf.input.record import DEFAULT, CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.report import input as input_report
 
@@ -120,7 +120,11 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
     )
     examples = inputs["examples"]
     for name in ("default", "columns", "block_reader"):
-        factory = examples_lib.plan_factory([examples], record.model_copy(update={"chosen": name}))
+        factory = apply.tuned_factory(
+            examples_lib.default_factory([examples]),
+            record.model_copy(update={"chosen": name}),
+            parser_for=examples_lib.parser_for([examples]),
+        )
         batches = list(factory([f"{examples.uri}/Split-train/*"], options, proto))
         numbers = np.concatenate([features["number_xf"] for features, _ in batches]).ravel()
         labels = np.concatenate([label for _, label in batches]).ravel()
