@@ -75,19 +75,17 @@ class Settings(Section):
 
     @classmethod
     def _validated(cls: type[SettingsT], values: Any, place_of: validation.PlaceOf) -> SettingsT:
-        if not (cls.ROOT_KEY and isinstance(values, Mapping) and cls.ROOT_KEY in values):
-            return validation.validated(cls, values, place_of=place_of, advice=_ADVICE)
-        beside = [key for key in values if key != cls.ROOT_KEY]
-        if beside:  # they would have no effect
-            raise errors.UserError(
-                f"Expected every key below {cls.ROOT_KEY} in {place_of((beside[0],))}. "
-                f"Received: {beside[0]}, which is beside it. Move it there."
-            )
+        root: validation.Location = ()
+        if cls.ROOT_KEY and isinstance(values, Mapping) and cls.ROOT_KEY in values:
+            beside = [key for key in values if key != cls.ROOT_KEY]
+            if beside:  # they would have no effect
+                raise errors.UserError(
+                    f"Expected every key below {cls.ROOT_KEY} in {place_of((beside[0],))}. "
+                    f"Received: {beside[0]}, which is beside it. Move it there."
+                )
+            root, values = (cls.ROOT_KEY,), values[cls.ROOT_KEY]
         return validation.validated(
-            cls,
-            values[cls.ROOT_KEY],
-            place_of=lambda location: place_of((cls.ROOT_KEY, *location)),
-            advice=_ADVICE,
+            cls, values, place_of=lambda inner: place_of((*root, *inner)), advice=_ADVICE
         )
 
 
