@@ -93,14 +93,10 @@ def _broken_rules(documents: Sequence[_Spec]) -> list[str]:
     if not 1 <= len(documents) <= 2 or not all(isinstance(item, Mapping) for item in documents):
         return ["a pipeline is one YAML document, or two with the platform spec"]
     spec = documents[0]
-    broken = [problem for rule in _OUTER_RULES for problem in rule(spec)]
-    if not broken:
-        broken = [problem for rule in _INNER_RULES for problem in rule(spec)]
-    if not broken:
-        broken = list(_inputs(spec))
-    if not broken and len(documents) == 2:
-        broken = list(_platform(spec, documents[1]))
-    return broken
+    for rules in _RULES:
+        if broken := [problem for rule in rules for problem in rule(spec)]:
+            return broken
+    return list(_platform(spec, documents[1])) if len(documents) == 2 else []
 
 
 def _job(spec: _Spec) -> _Problems:
@@ -267,8 +263,9 @@ def _parameters(spec: _Spec) -> _Spec:
 
 
 _Rule = Callable[[_Spec], _Problems]
-# If one of the outer rules is broken, the others would only find the consequences.
-_OUTER_RULES: tuple[_Rule, ...] = (_job, _schema_version, _pipeline_name, _root)
-_INNER_RULES: tuple[_Rule, ...] = (
-    _references, _executors, _task_names, _types, _defaults, _cycles, _pipeline_root,
-)  # fmt: skip
+# If a rule of one line is broken, those of the next lines would only find the consequences.
+_RULES: tuple[tuple[_Rule, ...], ...] = (
+    (_job, _schema_version, _pipeline_name, _root),
+    (_references, _executors, _task_names, _types, _defaults, _cycles, _pipeline_root),
+    (_inputs,),
+)
