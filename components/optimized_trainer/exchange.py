@@ -55,13 +55,9 @@ class Exchange:
         """OptimizedTrainer's knowledge of the plan."""
         return KnownPlan.read(self.folder / _PLAN_FILE)
 
-    def outputs_folder(self, worker: Worker) -> pathlib.Path:
-        """Returns the folder that a worker saves to; the chief's outlives the job."""
-        return self.folder / (_OUTPUTS if worker.is_chief else f"worker-{worker.index}")
-
     def begin(self, worker: Worker) -> pathlib.Path:
         """Returns the folder that a worker saves to, without leftovers from before a restart."""
-        folder = self.outputs_folder(worker)
+        folder = self.folder / (_OUTPUTS if worker.is_chief else f"worker-{worker.index}")
         shutil.rmtree(folder, ignore_errors=True)
         if worker.is_chief:
             (self.folder / _RESULT_FILE).unlink(missing_ok=True)

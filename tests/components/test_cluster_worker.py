@@ -145,7 +145,7 @@ def test_a_packaged_module_keeps_its_name(trainer, exchange, tmp_path):
 
 def test_an_interrupted_publication_of_results_is_completed(trainer, exchange):
     _, outputs, _ = trainer.given("")
-    folder = exchange.outputs_folder(Worker(0, 2))
+    folder = exchange.begin(Worker(0, 2))
     for place in ("model/Format-Serving/variables", "model_run"):
         (folder / place).mkdir(parents=True)
     (folder / "model/Format-Serving/variables/index").write_text("new")
@@ -156,7 +156,7 @@ def test_an_interrupted_publication_of_results_is_completed(trainer, exchange):
     exchange.collect(outputs)
     assert (begun / "index").read_text() == "new"
     assert pathlib.Path(trainer.model_run.uri, "events").read_text() == "new"
-    assert exchange.outputs_folder(Worker(1, 2)) != folder
+    assert exchange.begin(Worker(1, 2)) != folder
 
 
 def test_what_workers_leave(exchange):
@@ -171,7 +171,7 @@ def test_what_workers_leave(exchange):
     left = failure.left_in(exchange.folder)
     assert {name: each.seconds for name, each in left.items()} == {"worker 0": 2, "worker 1": 1}
     failure.forget(exchange.folder)
-    (exchange.outputs_folder(Worker(0, 2)) / "model").mkdir(parents=True)
+    (exchange.folder / "outputs" / "model").mkdir(parents=True)
     exchange.begin(Worker(1, 2))
     assert exchange.result is not None
     assert not exchange.begin(Worker(0, 2)).exists()
