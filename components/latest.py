@@ -17,6 +17,7 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import artifact
 
 from tfx_perf.components import artifacts, types
+from tfx_perf.components.types import Artifacts
 from tfx_perf.gate import ledger_store
 from tfx_perf.mlmd import runs
 
@@ -24,7 +25,6 @@ FAILED_BEFORE = "failed_before"
 """Execution property: how many executions on the same inputs have found nothing, if any have."""
 
 _RUNS = 10
-_Inputs = dict[str, list[artifact.Artifact]]
 
 
 class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
@@ -47,7 +47,7 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
         self._source = source
         self._run_label = run_label
 
-    def resolve_artifacts(self, store: Any, input_dict: _Inputs) -> _Inputs:
+    def resolve_artifacts(self, store: Any, input_dict: Artifacts) -> Artifacts:
         """Returns the newest artifacts for each key."""
         resolved = {**input_dict}
         for key in input_dict.keys() - {self._source}:

@@ -19,6 +19,7 @@ from tfx.types import artifact_utils, standard_artifacts, standard_component_spe
 from tfx.utils import io_utils, proto_utils
 
 from tfx_perf.components import examples as examples_lib
+from tfx_perf.components.types import Artifacts
 from tfx_perf.core import cache_key, errors, storage
 from tfx_perf.input import apply
 from tfx_perf.input import record as input_record
@@ -26,7 +27,6 @@ from tfx_perf.input import record as input_record
 INPUT_PLAN_KEY = "input_plan"
 _PLAN_SOURCE_KEY, _STEPS_KEY = "input_plan_source", "train_steps"
 _LOGGER = logging.getLogger(__name__)
-_Artifacts = dict[str, list[types.Artifact]]
 _WHEELS_OF_TFX = "tfx_user_code_"
 
 
@@ -75,8 +75,8 @@ def with_train_steps(exec_properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fn_args(
-    input_dict: _Artifacts,
-    output_dict: _Artifacts,
+    input_dict: Artifacts,
+    output_dict: Artifacts,
     exec_properties: dict[str, Any],
     *,
     worker_count: int = 1,
@@ -92,14 +92,12 @@ def fn_args(
         factory = examples_lib.by_rows_if_few_files(factory, worker_count=worker_count)
     record = input_plan(input_dict)
     if record:
-        factory = apply.tuned_factory(
-            factory, record, parser_for=examples_lib.parser_for(examples)
-        )
+        factory = apply.tuned_factory(factory, record, parser_for=examples_lib.parser_for(examples))
     arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
     return arguments
 
 
-def missing_plan(input_dict: _Artifacts, exec_properties: Mapping[str, Any]) -> str | None:
+def missing_plan(input_dict: Artifacts, exec_properties: Mapping[str, Any]) -> str | None:
     """Returns a remark if an expected input plan is missing; otherwise None."""
     source = exec_properties.get(_PLAN_SOURCE_KEY)
     if not source or input_dict.get(INPUT_PLAN_KEY):
@@ -110,7 +108,7 @@ def missing_plan(input_dict: _Artifacts, exec_properties: Mapping[str, Any]) -> 
     )
 
 
-def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
+def input_plan(input_dict: Artifacts) -> input_record.TuningRecord | None:
     """Returns InputTuner's choice, None if there is no `input_plan`."""
     if not input_dict.get(INPUT_PLAN_KEY):
         return None
@@ -119,7 +117,7 @@ def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
 
 
 def bound_run_fn(
-    input_dict: _Artifacts, exec_properties: dict[str, Any], *, folder: str, worker_count: int = 1
+    input_dict: Artifacts, exec_properties: dict[str, Any], *, folder: str, worker_count: int = 1
 ) -> Callable[[], None]:
     """Returns `run_fn` bound to its arguments; its outputs, in `folder`, are not kept."""
     # Imported before data are read: the module may configure TensorFlow's devices.
@@ -129,7 +127,7 @@ def bound_run_fn(
     return functools.partial(run_fn, arguments)
 
 
-def outputs_in(folder: str) -> _Artifacts:
+def outputs_in(folder: str) -> Artifacts:
     """Returns Trainer's output artifacts, in new folders below `folder`."""
     outputs = {}
     for key, item in (

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import tensorflow as tf
-from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf.components import trainer_args
+from tfx_perf.components.types import Artifacts
 from tfx_perf.config import PerfConfig
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception, records
@@ -35,9 +35,7 @@ class TrainingJob(records.Record):
     plan: TrainingPlan
 
     @classmethod
-    def of(
-        cls, input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
-    ) -> "TrainingJob":
+    def of(cls, input_dict: Artifacts, exec_properties: dict[str, Any]) -> "TrainingJob":
         """Returns the job of OptimizedTrainer's inputs, with Keras' `fit` and the current code."""
         return cls(
             inputs=json_utils.dumps(input_dict),
@@ -69,7 +67,7 @@ class TrainingJob(records.Record):
         return self.with_settings("training", tuning_seconds=left)
 
     @property
-    def input_dict(self) -> dict[str, list[artifact.Artifact]]:
+    def input_dict(self) -> Artifacts:
         """OptimizedTrainer's input artifacts."""
         return json_utils.loads(self.inputs)
 

@@ -5,6 +5,9 @@ They have no PROPERTIES, which cannot compile for Kubeflow: scalars are custom p
 
 from tfx.types import artifact, system_artifacts
 
+Artifacts = dict[str, list[artifact.Artifact]]
+"""The inputs or the outputs of a node, by their keys."""
+
 
 class InputPlan(artifact.Artifact):
     """InputTuner's choice: `plan.json` and `report.html`."""

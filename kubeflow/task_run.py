@@ -19,13 +19,14 @@ from tfx.dsl.io import fileio
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_entrypoint_utils
 from tfx.orchestration.portable import outputs_utils
 from tfx.proto.orchestration import pipeline_pb2
-from tfx.types import artifact, artifact_utils, standard_artifacts, value_artifact
+from tfx.types import artifact_utils, standard_artifacts, value_artifact
 from tfx.utils import import_utils
+
+from tfx_perf.components.types import Artifacts
 
 _LOGGER = logging.getLogger(__name__)
 
 _Json = dict[str, Any]
-_Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class TaskRun:
@@ -48,7 +49,7 @@ class TaskRun:
         self._arguments = arguments
         self._beam_arguments = beam_arguments
 
-    def run(self, run_id: str | None) -> tuple[_Artifacts, _Json]:
+    def run(self, run_id: str | None) -> tuple[Artifacts, _Json]:
         """Runs the executor, and ExampleGen's driver; returns outputs and the `ExecutorOutput`."""
         if self._arguments.example_gen_driver:
             self._run_driver()
@@ -100,7 +101,7 @@ class TaskRun:
             base, flags = base_beam_executor.BaseBeamExecutor, "beam_pipeline_args"
         return executor_class(base.Context(**{flags: self._beam_arguments}, **shared))
 
-    def _described(self, outputs: _Artifacts, name_of_id: dict[int, str]) -> _Json:
+    def _described(self, outputs: Artifacts, name_of_id: dict[int, str]) -> _Json:
         output = pipeline_spec_pb2.ExecutorOutput()
         translated = kubeflow_v2_entrypoint_utils.translate_executor_output(outputs, name_of_id)
         for key, artifacts in translated.items():
@@ -113,7 +114,7 @@ class TaskRun:
         return {**described, **({"parameterValues": values} if values else {})}
 
 
-def _make_folders(inputs: _Artifacts, outputs: _Artifacts) -> None:
+def _make_folders(inputs: Artifacts, outputs: Artifacts) -> None:
     """Creates empty folders, which TFX expects and an object store does not keep."""
     outputs_utils.make_output_dirs(outputs)
     for items in inputs.values():

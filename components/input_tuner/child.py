@@ -10,12 +10,13 @@ from typing import Any
 import tensorflow_data_validation as tfdv
 from tfx.components.statistics_gen import executor as statistics_gen
 from tfx.components.trainer import fn_args_utils
-from tfx.types import artifact, artifact_utils
+from tfx.types import artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components import latest, trainer_args
 from tfx_perf.components.input_tuner import previous, training
+from tfx_perf.components.types import Artifacts
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import console, errors
 from tfx_perf.input import measure, record, tuner
@@ -45,9 +46,7 @@ def plan_split(
 
 
 class _Planning:
-    def __init__(
-        self, inputs: dict[str, list[artifact.Artifact]], properties: dict[str, Any]
-    ) -> None:
+    def __init__(self, inputs: Artifacts, properties: dict[str, Any]) -> None:
         self._inputs = inputs
         self._properties = properties
         has_code = any(properties.get(key) for key in _CODE)

@@ -12,6 +12,7 @@ from tfx_perf import isolate
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.input_tuner import child
+from tfx_perf.components.types import Artifacts
 from tfx_perf.config import InputSettings, PerfConfig
 from tfx_perf.core import errors, storage
 from tfx_perf.hardware import host
@@ -23,14 +24,12 @@ _LOG_FILE = "tuning.log"
 # The search keeps its time budget; the rest is for imports and the user's own code.
 _TIMEOUT_BUDGETS, _TIMEOUT_SECONDS = 3, 300
 
-_Artifacts = dict[str, list[artifact.Artifact]]
-
 
 class Executor(base_executor.BaseExecutor):
     """Runs `child.plan_split` in a child process and publishes its plan."""
 
     def Do(  # noqa: N802 (TFX's name)
-        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Tunes the input of one split.
 

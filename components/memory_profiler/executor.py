@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
-from tfx.types import artifact, artifact_utils
+from tfx.types import artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import isolate
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.memory_profiler import child
+from tfx_perf.components.types import Artifacts
 from tfx_perf.config import MemorySettings, PerfConfig
 from tfx_perf.core import console, errors, storage
 from tfx_perf.core.unmeasured import MissingMeasurement
@@ -21,7 +22,6 @@ from tfx_perf.memory import largest_batch, peak, profile, record
 from tfx_perf.memory.record import Footprint, Plan, ProfileProgress, ProfileRecord, Status
 from tfx_perf.report import memory as memory_report
 
-_Artifacts = dict[str, list[artifact.Artifact]]
 # One per process: a step, a footprint, the check of fragmentation and the compiler may each be
 # killed, after which the next process continues with the rest.
 _LOG_FILES = tuple(f"profile{end}.log" for end in ("", "-2", "-3", "-4", "-5"))
@@ -36,7 +36,7 @@ class Executor(base_executor.BaseExecutor):
     """Profiles in child processes and publishes the result."""
 
     def Do(  # noqa: N802 (TFX's name)
-        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Profiles the user's training step; the artifact has the figures or the reason."""
         exec_properties = trainer_args.with_train_steps(exec_properties)

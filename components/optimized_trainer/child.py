@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
 from tfx.dsl.io import fileio
-from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import script
 from tfx_perf.components import trainer_args, training_job
 from tfx_perf.components.optimized_trainer.checkpoints import KeptModelRun
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.components.types import Artifacts
 from tfx_perf.config import PerfConfig, ScheduleSettings
 from tfx_perf.core import console, errors, interception, records, time_limit
 from tfx_perf.core.interception import FitCall
@@ -117,7 +117,7 @@ def train(
 
 def run(
     job: TrainingJob,
-    outputs: dict[str, list[artifact.Artifact]],
+    outputs: Artifacts,
     *,
     choice: PlanChoice | None,
     choose: Callable[[FitCall, FitLoop], PlanChoice],

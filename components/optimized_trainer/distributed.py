@@ -7,12 +7,11 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from tfx.types import artifact
-
 from tfx_perf import isolate
 from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer import worker_training
 from tfx_perf.components.optimized_trainer.exchange import Exchange
+from tfx_perf.components.types import Artifacts
 from tfx_perf.core import cache_key, console, errors, workers
 from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.distribute import failure, supervise, worker
@@ -29,7 +28,6 @@ _POLL_SECONDS = 0.2
 # NFS may show a folder as it was up to a minute ago.
 _VISIBLE_SECONDS = 90.0
 _DEFAULT_WORDS = ("optimized-trainer",)
-_Artifacts = dict[str, list[artifact.Artifact]]
 _Publish = Callable[[TrainingRecord | MissingMeasurement], None]
 _Collect = Callable[[Exchange, tuple[str, ...]], None]
 _TITLE = "this machine"
@@ -40,7 +38,7 @@ _LOGGER = logging.getLogger(__name__)
 
 def train(
     job: training_job.TrainingJob,
-    output_dict: _Artifacts,
+    output_dict: Artifacts,
     *,
     known: KnownPlan,
     publish: _Publish,
@@ -189,7 +187,7 @@ def _words(origin: Origin) -> tuple[str, ...]:
     return (origin.pipeline, origin.node) if origin.pipeline and origin.node else _DEFAULT_WORDS
 
 
-def _digest(job: training_job.TrainingJob, output_dict: _Artifacts) -> str:
+def _digest(job: training_job.TrainingJob, output_dict: Artifacts) -> str:
     """Returns a digest that an execution shares only with its own retries."""
     inputs = {key: [item.uri for item in items] for key, items in job.input_dict.items()}
     outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}

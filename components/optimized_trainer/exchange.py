@@ -4,11 +4,11 @@ import pathlib
 import shutil
 from typing import Any
 
-from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf.components import training_job
 from tfx_perf.components.optimized_trainer.child import TrainingResult
+from tfx_perf.components.types import Artifacts
 from tfx_perf.core import errors, storage
 from tfx_perf.core.workers import Worker
 from tfx_perf.training.tuning.earlier import KnownPlan
@@ -18,8 +18,6 @@ _OUTPUTS = "outputs"
 # `KnownPlan` holds the information that they have about the plan.
 _UNUSED_INPUTS = {"previous_metrics"}
 _CODE_KEYS = ("module_file", "module_path")
-
-_Artifacts = dict[str, list[artifact.Artifact]]
 
 
 class Exchange:
@@ -73,7 +71,7 @@ class Exchange:
         path = self.folder / _RESULT_FILE
         return TrainingResult.read(path) if path.exists() else None
 
-    def collect(self, output_dict: _Artifacts) -> None:
+    def collect(self, output_dict: Artifacts) -> None:
         """Copies the chief's outputs to the artifacts, even over those of a killed attempt."""
         for source in sorted((self.folder / _OUTPUTS).iterdir()):
             storage.copy_tree(source, storage.path(output_dict[source.name][0].uri))

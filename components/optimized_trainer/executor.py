@@ -16,6 +16,7 @@ from tfx_perf.components import artifacts, trainer_args, training_job
 from tfx_perf.components import examples as examples_lib
 from tfx_perf.components.optimized_trainer import checkpoints, comparisons, distributed, supervision
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.components.types import Artifacts
 from tfx_perf.core import cache_key, console, errors, storage
 from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.input.record import TuningRecord
@@ -37,14 +38,12 @@ _RUNS = 20  # the most earlier runs to search for one on a single replica
 
 _LOGGER = logging.getLogger(__name__)
 
-_Artifacts = dict[str, list[artifact.Artifact]]
-
 
 class Executor(base_executor.BaseExecutor):
     """Trains as TFX's Trainer does, but fast, and publishes the measurements."""
 
     def Do(  # noqa: N802 (TFX's name)
-        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Trains a model in a child process, or in several workers if configured.
 
@@ -92,7 +91,7 @@ class Executor(base_executor.BaseExecutor):
 
 def publish(
     job: TrainingJob,
-    outputs: _Artifacts,
+    outputs: Artifacts,
     trained: TrainingRecord | MissingMeasurement,
     *,
     strategy: StrategyChoice | None,
@@ -219,7 +218,7 @@ def runs_of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.Traini
             yield str(file.parent), record.TrainingRecord.read(file)
 
 
-def _schema_digest(input_dict: _Artifacts) -> str:
+def _schema_digest(input_dict: Artifacts) -> str:
     schema = examples_lib.read_schema(input_dict)
     if schema is None:  # a module that knows its data needs none
         return ""
@@ -241,7 +240,7 @@ def _form(schema: schema_pb2.Schema) -> schema_pb2.Schema:
     return form
 
 
-def _hyperparameters(input_dict: _Artifacts) -> str:
+def _hyperparameters(input_dict: Artifacts) -> str:
     items = input_dict.get(standard_component_specs.HYPERPARAMETERS_KEY)
     if not items:
         return ""

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import child, comparisons
 from tfx_perf.components.optimized_trainer.child import TrainingResult, TrialOrder
 from tfx_perf.components.training_job import TrainingJob
+from tfx_perf.components.types import Artifacts
 from tfx_perf.core import console, errors
 from tfx_perf.core.unmeasured import MissingMeasurement
 from tfx_perf.training.record import TrainingRecord
@@ -37,11 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def train(
-    job: TrainingJob,
-    outputs: dict[str, list[artifact.Artifact]],
-    *,
-    known: KnownPlan,
-    log_folder: pathlib.Path,
+    job: TrainingJob, outputs: Artifacts, *, known: KnownPlan, log_folder: pathlib.Path
 ) -> TrainingRecord | MissingMeasurement:
     """Trains in a separate process; returns the measurements, or why there are none.
 
