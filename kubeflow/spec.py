@@ -170,18 +170,14 @@ def rename(spec: _Spec) -> None:
         task["taskInfo"]["name"] = renamed[name]
         if "dependentTasks" in task:
             task["dependentTasks"] = sorted(renamed[other] for other in task["dependentTasks"])
-        for source in task.get("inputs", {}).get("artifacts", {}).values():
-            _rename_producer(source["taskOutputArtifact"], renamed)
-        for source in task.get("inputs", {}).get("parameters", {}).values():
-            if "taskOutputParameter" in source:
-                _rename_producer(source["taskOutputParameter"], renamed)
+        for sources in task.get("inputs", {}).values():
+            for source in sources.values():
+                output = source.get("taskOutputArtifact") or source.get("taskOutputParameter")
+                if output:
+                    output["producerTask"] = renamed[output["producerTask"]]
     spec["components"] = components
     spec["deploymentSpec"]["executors"] = executors
     spec["root"]["dag"]["tasks"] = {renamed[name]: task for name, task in tasks(spec).items()}
-
-
-def _rename_producer(output: _Spec, renamed: Mapping[str, str]) -> None:
-    output["producerTask"] = renamed[output["producerTask"]]
 
 
 def task_name(node_id: str) -> str:
