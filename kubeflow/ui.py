@@ -9,6 +9,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from tfx_perf.core import formatting, metrics
+from tfx_perf.mlmd import runs
 from tfx_perf.report import page as report_page
 
 if TYPE_CHECKING:
@@ -21,14 +22,11 @@ HTML, METRICS, MARKDOWN = (f"{PREFIX}{kind}" for kind in ("HTML", "Metrics", "Ma
 _SUFFIXES = {"report": HTML, "figures": METRICS, "summary": MARKDOWN}
 
 _NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.</p>"
-_REPORTED = frozenset(
-    f"tfx_perf.{name}" for name in ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation")
-)
 
 
 def outputs_beside(key: str, title: str) -> dict[str, str]:
     """Returns the outputs that show another one, name to type; empty for most types."""
-    if title not in _REPORTED:
+    if title not in runs.FIGURE_TYPES:
         return {}
     return {f"{key}_{suffix}": kind for suffix, kind in _SUFFIXES.items()}
 

@@ -23,9 +23,10 @@ _PIPELINE_RUN = "pipeline_run"
 _NODE = "node"
 
 _PREFIX = "tfx_perf."
-_FIGURE_TYPES = frozenset(
+FIGURE_TYPES = frozenset(
     f"{_PREFIX}{name}" for name in ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation")
 )
+"""The types of artifacts that have figures and a report."""
 _EVALUATION_TYPE = "tfx_perf.PerfEvaluation"
 _TRAINING_TYPE = "tfx_perf.PerfMetrics"
 # Artifact type to the custom property that names the chosen plan, and its display name.
@@ -211,7 +212,7 @@ def _results(
     for artifacts in outputs:
         by_type = {artifact.type: artifact for artifact in artifacts}
         for artifact in artifacts:
-            if artifact.type in _FIGURE_TYPES:
+            if artifact.type in FIGURE_TYPES:
                 figures |= _figures(artifact)
                 folder = stores.located(artifact.uri, database)
                 fields["folders"][artifact.type.removeprefix(_PREFIX)] = folder
