@@ -39,9 +39,8 @@ def run(
             "Give it one, e.g. sqlite_metadata_connection_config(path)."
         )
     console.end_without_collection()
-    if connection.HasField("sqlite"):
-        folder = pathlib.Path(connection.sqlite.filename_uri).parent
-        folder.mkdir(parents=True, exist_ok=True)
+    if database := progress.database_of(connection):
+        pathlib.Path(database).parent.mkdir(parents=True, exist_ok=True)
 
     class _Bound(runner_class):
         """TFX's runner, which itself does not accept values of parameters."""

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from absl import logging as absl_logging
 from ml_metadata.metadata_store import metadata_store
@@ -121,7 +121,8 @@ class _View:
                 else:
                     state, made = _outcome(node, result)
                     title = f"{name} (from cache)" if state == _CACHED else name
-                    closing_lines = list(_closing(title, made, database=_database(node)))
+                    database = database_of(node._mlmd_connection._connection_config)
+                    closing_lines = list(_closing(title, made, database=database))
                     # The rest of the decision is shown at the end.
                     decisions = [re.split("[:.]", line)[0] for line in _decided(made)]
                 return result
@@ -156,9 +157,8 @@ def _outcome(
     return _STATES.get(execution.last_known_state, _DONE), made
 
 
-def _database(node: launcher.Launcher) -> str:
+def database_of(connection: Any) -> str:
     """Returns the path of ML Metadata's SQLite file; empty for a server (it has a password)."""
-    connection = node._mlmd_connection._connection_config
     is_server = not isinstance(connection, mlmd.ConnectionConfig)
     return "" if is_server else connection.sqlite.filename_uri
 

@@ -108,8 +108,8 @@ def _find(ir: pipeline_pb2.Pipeline, node_id: str) -> pipeline_pb2.PipelineNode:
 def _connection(config: Any) -> Any:
     """Returns the connection to ML Metadata; SQLite's folder is created if it does not exist."""
     connection = getattr(config, config.WhichOneof("connection_config"))
-    if isinstance(connection, mlmd.ConnectionConfig) and connection.HasField("sqlite"):
-        pathlib.Path(connection.sqlite.filename_uri).parent.mkdir(parents=True, exist_ok=True)
+    if database := progress.database_of(connection):
+        pathlib.Path(database).parent.mkdir(parents=True, exist_ok=True)
     return connection
 
 
