@@ -74,7 +74,8 @@ def reading_obstacle(inputs: Mapping[str, Examples], *, split: str) -> str | Non
         has_examples(split_patterns(items, split), factory)
     except Exception as error:  # assertions, TensorFlow's and others, depending on the format
         return f"TFXIO cannot read the examples ({errors.in_one_line(error)})"
-    if not (inputs.get("transform_graph") or inputs.get("schema") or _payload_and_view(items)[1]):
+    _, data_view = tfxio_utils.resolve_payload_format_and_data_view_uri(items)
+    if not (inputs.get("transform_graph") or inputs.get("schema") or data_view):
         return "the pipeline gives InputTuner neither transform_graph nor schema, to parse them by"
     return None
 
@@ -143,16 +144,12 @@ def parser_for(examples: Examples) -> apply.ParserFor | None:
     The parser does what TFXIO's factory does, with tfx_bsl's own translation of a schema. None if
     only TFXIO can turn the records into examples.
     """
-    payload, data_view = _payload_and_view(examples)
+    payload, data_view = tfxio_utils.resolve_payload_format_and_data_view_uri(list(examples))
     if payload == example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
         return functools.partial(_parser, _parse_examples)
     if payload == example_gen_pb2.PayloadFormat.FORMAT_TF_SEQUENCE_EXAMPLE:
         return functools.partial(_parser, _parse_sequence_examples)
     return functools.partial(_data_view_parser, data_view) if data_view is not None else None
-
-
-def _payload_and_view(examples: Examples) -> tuple[Any, str | None]:
-    return tfxio_utils.resolve_payload_format_and_data_view_uri(list(examples))
 
 
 def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> Parse:
