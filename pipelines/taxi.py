@@ -163,12 +163,9 @@ def _pipeline(
             (BY_HAND_TRAINER_ID, "models.keras_model.by_hand.run_fn"),
         )
     ]
-    position = pipeline.components.index(nodes["InputTuner"])
-    pipeline.components = [
-        *pipeline.components[:position],
-        *trainers,
-        *pipeline.components[position:],
-    ]
+    components = list(pipeline.components)
+    position = components.index(nodes["InputTuner"])
+    pipeline.components = components[:position] + trainers + components[position:]
     return pipeline
 
 

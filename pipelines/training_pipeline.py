@@ -125,9 +125,10 @@ def create_pipeline(
         preprocessing_fn=code.preprocessing_fn,
         custom_config=code.config_for(code.preprocessing_fn),
     )
+    examples = transform.outputs["transformed_examples"]
     training = {
         "run_fn": code.run_fn,
-        "examples": transform.outputs["transformed_examples"],
+        "examples": examples,
         "transform_graph": transform.outputs["transform_graph"],
         "schema": schema_gen.outputs["schema"],
         "train_args": code.train_args,
@@ -139,13 +140,11 @@ def create_pipeline(
         "config": settings,
     }
     cache_key.of_source(code.run_fn)  # raises if there is no such code
-    plans = latest_plans(transform.outputs["transformed_examples"])
+    plans = latest_plans(examples)
     input_tuner = InputTuner(**training, previous_plans=plans.outputs["previous_plans"])
     training["input_plan"] = input_tuner.outputs["input_plan"]
     memory_profiler = MemoryProfiler(**training)
-    previous_metrics = latest_metrics(
-        transform.outputs["transformed_examples"], run_label=run_label
-    )
+    previous_metrics = latest_metrics(examples, run_label=run_label)
     trainer = OptimizedTrainer(
         **training,
         previous_metrics=previous_metrics.outputs["previous_metrics"],
