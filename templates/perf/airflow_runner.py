@@ -20,7 +20,6 @@ SETTINGS = airflow.AirflowSettings(
 def main() -> None:
     """Compiles the pipeline into the dags folder; a second call updates it."""
     database = configs.OUTPUT / "metadata.sqlite"
-    database.parent.mkdir(parents=True, exist_ok=True)
     pipeline = definition.create(
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(database))
     )
