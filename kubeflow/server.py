@@ -315,7 +315,8 @@ def _convert_parameters(given: Mapping[str, Any], spec: Mapping[str, Any] | None
                 f"Expected parameters of the pipeline, {known}. Received: {name}={given[name]}."
             )
     for name, definition in definitions.items():
-        if name not in given and "defaultValue" not in definition:
+        may_lack = "defaultValue" in definition or definition.get("isOptional")
+        if name not in given and not may_lack:
             raise errors.UserError(
                 f"Expected a value for the parameter {name}, which has no default. Received: none."
             )

@@ -115,7 +115,8 @@ class ApiServer:
         root = version["pipeline_spec"]["pipeline_spec"]["root"]
         given = document["runtime_config"].get("parameters", {})
         for name, definition in root.get("inputDefinitions", {}).get("parameters", {}).items():
-            if name not in given and "defaultValue" not in definition:
+            may_lack = "defaultValue" in definition or definition.get("isOptional")
+            if name not in given and not may_lack:
                 raise Refused(400, f"parameter {name} is not optional, yet has no value")
 
 

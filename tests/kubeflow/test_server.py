@@ -3,6 +3,8 @@
 What a server says when it refuses something comes out in one line. The commands are `cli.kubeflow`.
 """
 
+import contextlib
+import copy
 import json
 import pathlib
 
@@ -74,6 +76,19 @@ def test_a_run_gets_typed_parameters_and_its_root(api, server, path, address):
     }  # fmt: skip
     assert created["display_name"] == "monday"
     assert api.experiments[created["experiment_id"]]["display_name"] == "Default"
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_parameter_without_a_default_may_be_missing_only_if_optional(server, path, optional):
+    spec = copy.deepcopy(GOOD)
+    count = spec["root"]["inputDefinitions"]["parameters"]["count"]
+    del count["defaultValue"]
+    count["isOptional"] = optional
+    path.write_text(yaml.safe_dump(spec))
+    server.upload(path)
+    expected = contextlib.nullcontext() if optional else pytest.raises(errors.UserError)
+    with expected:
+        server.start(Job("good"))
 
 
 def test_a_run_uses_the_newest_version_or_the_one_that_is_named(api, server, path):
