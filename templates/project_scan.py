@@ -216,7 +216,7 @@ def _step(
         outermost=next(stmt for stmt in scope.body if _holds(stmt, assignment)),
         listing=_listing(source, scope, name),
         pushers=tuple(node for node in ast.walk(scope) if _is_call_of(node, "Pusher")),
-        last_import_line=_last_import_line(module),
+        last_import_line=_last_import_line(module, before=assignment),
     )
 
 
@@ -237,9 +237,10 @@ def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, call: ast.Ca
             )
 
 
-def _last_import_line(module: ast.Module) -> int:
+def _last_import_line(module: ast.Module, *, before: ast.Assign) -> int:
     """Returns the line after which an import can be inserted; 0: before the first line."""
-    imports = [node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    above = (node for node in module.body if node.lineno < before.lineno)
+    imports = [node for node in above if isinstance(node, ast.Import | ast.ImportFrom)]
     if imports:
         return imports[-1].end_lineno
     first = module.body[0]

@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 
 import pytest
 import yaml
@@ -171,6 +172,15 @@ def test_modules_are_imported_as_the_project_does(tmp_path):
     (project / "runner.py").write_text("from mine.pipeline import pipeline\n")
     added = addon.addition(project)
     assert "\nfrom mine.pipeline import perf_components\n" in added.files["pipeline/pipeline.py"]
+
+
+def test_the_import_comes_before_a_trainer_that_other_imports_follow(tmp_path):
+    script = textwrap.dedent(_LISTED.partition("def create_pipeline(data):\n")[2])
+    script = script.replace("return tfx.dsl.Pipeline(", "import os\npipeline = tfx.dsl.Pipeline(")
+    head = '"""A script."""\nfrom tfx import v1 as tfx\n\ndata = "here"\n'
+    (tmp_path / "build.py").write_text(head + script)
+    changed = addon.addition(tmp_path / "build.py").files["build.py"]
+    assert changed.index("import perf_components\n") < changed.index("perf_components.")
 
 
 def test_what_it_cannot_do_is_said(tmp_path):
