@@ -119,7 +119,7 @@ def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Pat
     default = home / "dags"
     setting = _setting(config, "core", "dags_folder")
     folder = pathlib.Path(os.path.expandvars(setting)).expanduser() if setting else default
-    if folder == default:
+    if folder == default and home.is_dir():
         default.mkdir(exist_ok=True)  # Airflow writes it into its settings, but does not create it
     return _writable(folder)
 
@@ -128,8 +128,8 @@ def _check_database(home: pathlib.Path, config: configparser.ConfigParser) -> No
     connection = _setting(config, "database", "sql_alchemy_conn") or (
         f"{_SQLITE}{home / 'airflow.db'}"
     )
-    path = connection.removeprefix(_SQLITE)
-    if path != connection and not pathlib.Path(path).is_file():
+    path = connection.removeprefix(_SQLITE).partition("?")[0]
+    if connection.startswith(_SQLITE) and not pathlib.Path(path).is_file():
         raise errors.UserError(
             f"Expected an Airflow home with a database. Received: AIRFLOW_HOME={home}, and there "
             f"is no {path}; run `airflow db migrate` first, or name a dags folder."

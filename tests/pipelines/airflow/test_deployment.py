@@ -166,6 +166,20 @@ def test_the_dags_folder_of_a_home_that_is_new_or_names_it(tmp_path, home, setti
     assert deploy(light.everything(tmp_path)) == home / "dags" / "light"
 
 
+def test_a_database_elsewhere_without_a_home_here_is_one_error(tmp_path, home, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://h/airflow")
+    home.rmdir()
+    with pytest.raises(errors.UserError, match="Expected an existing folder"):
+        deploy(light.everything(tmp_path))
+
+
+def test_the_options_of_a_database_are_not_its_name(tmp_path, home, monkeypatch):
+    database = home / "other.db"
+    database.touch()
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{database}?timeout=30")
+    assert deploy(light.everything(tmp_path)) == home / "dags" / "light"
+
+
 def test_the_dags_folder_that_the_settings_name(tmp_path, home, dags, monkeypatch):
     (home / "airflow.cfg").write_text(
         f"[core]\ndags_folder = {dags}\n[database]\nsql_alchemy_conn = postgresql://h/%(x)s\n"
