@@ -54,7 +54,7 @@ class AirflowHandler(CatchingHandler):
                 "Received: none. Activate Airflow's environment, or start the run in its UI."
             )
         # Airflow knows a DAG when its scheduler has read it, which may be minutes from now.
-        self._subprocess_call(["airflow", "dags", "reserialize", "--subdir", str(folder)])
+        self._subprocess_call(["airflow", "dags", "reserialize"])
         self._subprocess_call(["airflow", "dags", "unpause", name])
         self._subprocess_call(["airflow", "dags", "trigger", "--conf", conf, name])
         click.echo(f"Run created for pipeline: {name}")
