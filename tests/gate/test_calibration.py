@@ -29,6 +29,11 @@ def test_a_quiet_history_has_no_false_alarms_and_its_noise_is_found():
     assert 0.03 < metric.detectable < 0.06
 
 
+def test_rules_without_tolerance_give_no_false_alarms():
+    found = replay(ledger_of(KEY, noisy(10, sd=0.01)).entries, only(**{KEY: {"max": 1e-9}}))
+    assert (found.replayed, found.refused, found.beyond_limit) == (9, 0, 10)
+
+
 def test_refusals_of_the_replay_are_counted():
     values = noisy(20, sd=0.005)
     values[12] *= 1.3

@@ -11,7 +11,7 @@ from tfx_perf.core import records
 from tfx_perf.gate.decision import GateRecord, Verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.gate.verdict import check_limits, evaluate
+from tfx_perf.gate.verdict import evaluate
 
 
 class MetricCalibration(records.Record):
@@ -54,43 +54,39 @@ class Calibration(records.Record):
 
 def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
     """Judges each run, oldest first, by the earlier ones, all assumed to be good and blessed."""
-    beyond = _beyond_limits(settings, runs)
-    settings = _changes_only(settings, runs)
+    settings = _all_optional(settings, runs)
     ledger, decisions = Ledger(), []
     for run in runs:
         decisions.append(evaluate(run, ledger=ledger, settings=settings))
         ledger = Ledger(entries=(*ledger.entries, run)).last(settings.ledger_size)
     compared = [decision for decision in decisions if decision.baseline_runs]
-    keys = dict.fromkeys(item.metric for decision in compared for item in decision.outcomes)
+    beyond = [_refused_metrics(decision, by_limit=True) for decision in decisions]
+    keys = dict.fromkeys(item.metric for decision in decisions for item in decision.outcomes)
     replays = [
-        _metric(key, compared, beyond_limit=len(beyond.get(key, ()))) for key in {**keys, **beyond}
+        _metric(key, compared, beyond_limit=sum(key in each for each in beyond)) for key in keys
     ]
     return Calibration(
         replayed=len(compared),
-        refused=sum(not decision.blessed for decision in compared),
-        beyond_limit=len(set().union(*beyond.values())),
+        refused=sum(bool(_refused_metrics(decision, by_limit=False)) for decision in compared),
+        beyond_limit=sum(map(bool, beyond)),
         metrics=tuple(item for item in replays if item.compared or item.beyond_limit),
     )
 
 
-def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set[int]]:
-    by_metric: dict[str, set[int]] = {}
-    for number, run in enumerate(runs):
-        for key, rule in settings.rules_for(run.evaluation).items():
-            value = run.figure(key)
-            if value is None or rule.advisory or (rule.min, rule.max) == (None, None):
-                continue
-            if check_limits(key, value, rule=rule).verdict is Verdict.LIMIT:
-                by_metric.setdefault(key, set()).add(number)
-    return by_metric
+def _refused_metrics(decision: GateRecord, *, by_limit: bool) -> set[str]:
+    """Returns the metrics that refuse a run: by absolute limits, or for any other reason."""
+    return {
+        item.metric
+        for item in decision.outcomes
+        if item.refuses and (item.verdict is Verdict.LIMIT) is by_limit
+    }
 
 
-def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
+def _all_optional(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
     names = dict.fromkeys(name for run in runs for name in run.evaluation)
     rules = {
-        key: rule.model_copy(update={"min": None, "max": None, "optional": True})
+        key: rule.model_copy(update={"optional": True})
         for key, rule in settings.rules_for(names).items()
-        if rule.tolerance is not None
     }
     # A reference run does not exist yet when the replay begins.
     update = {"rules": rules, "use_defaults": False, "reference_run": None}

@@ -174,7 +174,7 @@ def _answers(case: Case) -> tuple[list[RuleResult], dict[str, Change], float]:
             continue
         value = candidate.figure(key)
         if value is not None and (rule.min is not None or rule.max is not None):
-            results.append(check_limits(key, value, rule=rule))
+            results.append(_check_limits(key, value, rule=rule))
         if key in changes:
             level = levels.get(key, smallest_level)
             results.append(changes[key].outcome(level=level, smallest_level=smallest_level))
@@ -203,7 +203,7 @@ def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
     return RuleResult(metric=key, kind="change", verdict=verdict, value=value, reason=reason)
 
 
-def check_limits(key: str, value: float, *, rule: Rule) -> RuleResult:
+def _check_limits(key: str, value: float, *, rule: Rule) -> RuleResult:
     """Checks a figure against a rule's `min` and `max`, which are inclusive."""
 
     def shown(bound: float) -> str:
