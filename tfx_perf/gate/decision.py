@@ -16,19 +16,19 @@ FILE_NAME = "evaluation.json"
 
 
 class Verdict(str, enum.Enum):
-    """A rule's answer: LIMIT refuses, PASS and SKIPPED never do.
+    """A rule's answer, the most serious first: LIMIT refuses, PASS and SKIPPED never do.
 
     `tfx_perf.config.gate.Policy` says which of the others do.
     """
 
-    PASS = "pass"
+    INVALID = "invalid"
     LIMIT = "limit"
     REGRESSION = "regression"
     INCONCLUSIVE = "inconclusive"
-    INVALID = "invalid"
-    NO_BASELINE = "no baseline"
     INCOMPARABLE = "incomparable"
+    NO_BASELINE = "no baseline"
     SKIPPED = "skipped"
+    PASS = "pass"
 
     @classmethod
     def _missing_(cls, value: object) -> "Verdict | None":
@@ -40,11 +40,6 @@ _EARLIER_NAMES: dict[object, Verdict] = {
     "not comparable": Verdict.INCOMPARABLE,
     "not checked": Verdict.SKIPPED,
 }
-# The first of these is the verdict on a run that is refused for several reasons.
-_MOST_SERIOUS_FIRST = (
-    Verdict.INVALID, Verdict.LIMIT, Verdict.REGRESSION, Verdict.INCONCLUSIVE,
-    Verdict.INCOMPARABLE, Verdict.NO_BASELINE,
-)  # fmt: skip
 
 
 class Shortness(records.Record):
@@ -291,8 +286,8 @@ class GateRecord(records.Record):
         """The most serious verdict that refuses."""
         if self.blessed:
             return Verdict.PASS
-        refusals = {item.verdict for item in self.outcomes if item.refuses}
-        return next((item for item in _MOST_SERIOUS_FIRST if item in refusals), Verdict.INVALID)
+        refusals = {item.verdict for item in self._refusals}
+        return next((item for item in Verdict if item in refusals), Verdict.INVALID)
 
     @property
     def may_be_settled(self) -> bool:
