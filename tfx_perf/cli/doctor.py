@@ -178,26 +178,22 @@ def _tools() -> Iterator[Finding]:
 def load_tfx() -> tuple[dict[str, Any], Finding]:
     """Runs `probe` in a child, which a broken installation may abort; returns {} if that failed."""
     item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
+    target, seconds = "tfx_perf.cli.doctor:probe", _PROBE_TIMEOUT_SECONDS
     with tempfile.TemporaryDirectory() as folder:
-        return _probed(item, log=pathlib.Path(folder, "log"))
-
-
-def _probed(item: str, *, log: pathlib.Path) -> tuple[dict[str, Any], Finding]:
-    try:
-        answer = isolate.run(
-            "tfx_perf.cli.doctor:probe", {}, timeout_seconds=_PROBE_TIMEOUT_SECONDS, log_path=log
-        )
-    except errors.TimedOutError:
-        remark = (
-            f"no answer after {_PROBE_TIMEOUT_SECONDS} s; after an installation files are compiled "
-            "first, and other work takes its share: run it again"
-        )
-        return {}, Finding(item, "not finished", "warn", remark, required=True)
-    except errors.ChildError as error:
-        last: list[str] = []
-        if isinstance(error, errors.ProcessEndedError):  # its last line may say why
-            last = log.read_text(errors="replace").strip().splitlines()[-1:]
-        return {}, Finding(item, "failed", "broken", ": ".join([error.cause, *last]), required=True)
+        log = pathlib.Path(folder, "log")
+        try:
+            answer = isolate.run(target, {}, timeout_seconds=seconds, log_path=log)
+        except errors.TimedOutError:
+            remark = (
+                f"no answer after {seconds} s; after an installation files are compiled first, "
+                "and other work takes its share: run it again"
+            )
+            return {}, Finding(item, "not finished", "warn", remark, required=True)
+        except errors.ChildError as error:
+            causes = [error.cause]
+            if isinstance(error, errors.ProcessEndedError):  # its last line may say why
+                causes += log.read_text(errors="replace").strip().splitlines()[-1:]
+            return {}, Finding(item, "failed", "broken", ": ".join(causes), required=True)
     time_taken = formatting.format_seconds(answer["load_time_seconds"])
     memory = formatting.format_bytes(answer["peak_rss_bytes"])
     return answer, Finding(item, f"{time_taken}, {memory} of memory", required=True)
