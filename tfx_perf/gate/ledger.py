@@ -67,11 +67,8 @@ class Ledger(records.Record):
         return (*self.entries, *self.withdrawn)
 
     @functools.cached_property
-    def _by_key(self) -> Mapping[Any, list[Run]]:
-        by_key: dict[Any, list[Run]] = collections.defaultdict(list)
-        for run in self.runs:
-            by_key[run.key].append(run)
-        return by_key
+    def _by_key(self) -> Mapping[tuple[str, str, str], Run]:
+        return {run.key: run for run in self.runs}
 
     def append(self, entry: Run, *, keep: int, pinned: str | None = None) -> "Ledger":
         """Returns a ledger with a run that the gate has blessed, trimmed as by `last`.
@@ -157,7 +154,7 @@ class Ledger(records.Record):
 
     def holds(self, run: Run) -> bool:
         """Whether a run is among those that count or were withdrawn, with the same figures."""
-        return run in self._by_key.get(run.key, ())
+        return self._by_key.get(run.key) == run
 
     def is_decided(self, entry: Run) -> bool:
         """Whether a person has blessed one of the entries, against the gate."""
