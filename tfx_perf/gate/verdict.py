@@ -205,10 +205,7 @@ def _uncompared(key: str, rule: Rule, case: Case) -> RuleResult:
 
 def _check_limits(key: str, value: float, *, rule: Rule) -> RuleResult:
     """Checks a figure against a rule's `min` and `max`, which are inclusive."""
-
-    def shown(bound: float) -> str:
-        return formatting.format_value(key, bound)
-
+    shown = functools.partial(formatting.format_value, key)
     verdict = Verdict.LIMIT
     if rule.min is not None and value < rule.min:
         reason = f"{shown(value)} is below the minimum {shown(rule.min)}."
