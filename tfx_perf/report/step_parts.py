@@ -7,7 +7,7 @@ import numpy as np
 from tfx_perf.core import formatting
 from tfx_perf.gate.decision import GateRecord
 from tfx_perf.gate.run import Run
-from tfx_perf.report import page
+from tfx_perf.report import page, plots
 
 # The time that is in none of the known parts.
 _REST, _REST_WITH_INPUT = "compute (the rest)", "compute and input (not separated)"
@@ -67,8 +67,6 @@ def _share(part: str, figures: Mapping[str, float]) -> float | None:
 
 def add_to(report: page.Report, record: GateRecord) -> None:
     """Adds a figure of both to PerfEvaluator's report, if there are known parts."""
-    from tfx_perf.report import plots  # imports matplotlib, not needed by `tfx-perf compare`
-
     candidate = record.candidate
     known = [run for run in record.baseline_runs if mean_seconds(run.figures) is not None]
     if mean_seconds(candidate.figures) is None or not known:
