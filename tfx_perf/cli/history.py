@@ -136,8 +136,8 @@ def _as_table(
 def _refusal(run: "RecordedRun") -> str:
     from tfx_perf.report import page
 
-    report = pathlib.Path(run.folders.get("PerfEvaluation", ""), page.FILE_NAME)
-    where = f" Report: {report}" if "PerfEvaluation" in run.folders else ""
+    folder = run.folders.get("PerfEvaluation")
+    where = f" Report: {folder}/{page.FILE_NAME}" if folder else ""
     return f"{run.run_id}: {run.headline}{where}"
 
 
