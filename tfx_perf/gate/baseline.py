@@ -44,7 +44,11 @@ class Case:
     @functools.cached_property
     def comparable(self) -> tuple[Run, ...]:
         """The blessed runs of the node in the same environment, at about the same size."""
-        return self.ledger.comparable(self.candidate)
+        return tuple(
+            run
+            for run in self.known
+            if not run_lib.differences(run.environment, self.candidate.environment)
+        )
 
     @property
     def compared(self) -> tuple[Run, ...]:

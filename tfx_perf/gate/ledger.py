@@ -168,14 +168,6 @@ class Ledger(records.Record):
             if entry.shares_node_with(candidate) and not entry.impossible
         )
 
-    def comparable(self, candidate: Run) -> tuple[Run, ...]:
-        """Returns the runs of a run's node in the same environment, at about the same size."""
-        return tuple(
-            entry
-            for entry in self.of_node(candidate)
-            if not runs.differences(entry.environment, candidate.environment)
-        )
-
 
 def _place_of_run(run: Run) -> tuple[datetime.datetime, str]:
     return run.time, run.model_dump_json()
