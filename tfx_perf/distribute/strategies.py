@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,8 @@ from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.core import errors, interception, workers
 from tfx_perf.core.interception import FitCall
 from tfx_perf.tf_internals import clusters, devices
+
+Handler = Callable[[FitCall], Any]
 
 
 def _create(settings: DistributionSettings) -> tf.distribute.Strategy:
@@ -62,62 +64,49 @@ def _parameter_servers() -> tf.distribute.Strategy:
     )
 
 
-class StrategyScope:
-    """A context in which models are built under the strategy of the settings.
+@contextlib.contextmanager
+def scope(settings: DistributionSettings) -> Iterator[Callable[[Handler], Handler]]:
+    """Has code in the context build its models under the strategy of the settings.
 
+    Yields a decorator that runs a handler of `fit` outside of the scope, as after a `with` block.
     TensorFlow refuses nested scopes, so this one is left for good if the code enters another.
+    UserError: this machine does not support the strategy.
     """
+    strategy, is_open = _create(settings), False
 
-    def __init__(self, settings: DistributionSettings) -> None:
-        """Creates no strategy yet."""
-        self._settings = settings
-        self._strategy: tf.distribute.Strategy | None = None
-        self._is_open = False
-        self._undo = contextlib.ExitStack()
+    def set_open(opens: bool) -> None:
+        nonlocal is_open
+        tf.distribute.experimental_set_strategy(strategy if opens else None)
+        is_open = opens
 
-    def __enter__(self) -> "StrategyScope":
-        """Creates the strategy; UserError if this machine does not support it."""
-        self._strategy = _create(self._settings)
-        self._open()
-        if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
-            self._undo.enter_context(clusters.made_once(self._strategy))
-        self._undo.enter_context(
-            interception.replacing(tf.distribute.Strategy, "scope", self._leaving_scope)
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leaves the scope, unless it was left before."""
-        self._undo.close()
-        if self._is_open:
-            self._leave()
-
-    def outside(self, handler: Callable[[FitCall], Any]) -> Callable[[FitCall], Any]:
-        """Returns a handler of `fit` that runs outside of the scope, as after a `with` block."""
-
+    def outside(handler: Handler) -> Handler:
         def handle(call: FitCall) -> Any:
-            if not self._is_open:
+            if not is_open:
                 return handler(call)
-            self._leave()
+            set_open(False)
             try:
                 return handler(call)
             finally:
-                self._open()
+                set_open(True)
 
         return handle
 
-    def _leaving_scope(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def scope(strategy: tf.distribute.Strategy) -> Any:
-            if self._is_open and strategy is not self._strategy:
-                self._leave()
-            return original(strategy)
+    def leaving(original: Callable[..., Any]) -> Callable[..., Any]:
+        def scope_of(other: tf.distribute.Strategy) -> Any:
+            if is_open and other is not strategy:
+                set_open(False)
+            return original(other)
 
-        return scope
+        return scope_of
 
-    def _open(self) -> None:
-        tf.distribute.experimental_set_strategy(self._strategy)
-        self._is_open = True
-
-    def _leave(self) -> None:
-        tf.distribute.experimental_set_strategy(None)
-        self._is_open = False
+    has_servers = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+    set_open(True)
+    try:
+        with (
+            clusters.made_once(strategy) if has_servers else contextlib.nullcontext(),
+            interception.replacing(tf.distribute.Strategy, "scope", leaving),
+        ):
+            yield outside
+    finally:
+        if is_open:
+            set_open(False)

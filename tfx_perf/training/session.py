@@ -73,10 +73,10 @@ def built_under(settings: DistributionSettings) -> Iterator[Callable[[_Handler],
     if settings.effective_strategy in (None, strategies.ONE_DEVICE):  # needs no scope
         yield lambda handler: handler
         return
-    from tfx_perf.distribute.strategies import StrategyScope
+    from tfx_perf.distribute.strategies import scope
 
-    with StrategyScope(settings) as scope:
-        yield scope.outside
+    with scope(settings) as outside:
+        yield outside
 
 
 @contextlib.contextmanager
