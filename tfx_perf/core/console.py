@@ -58,7 +58,7 @@ def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO
     log, path = _opened(log_path)
     is_needed = log_path is not None
     try:
-        with _redirected(_STANDARD_ERROR, to=log) as (before,), _stream(before) as terminal:
+        with _redirected(_STANDARD_ERROR, to=log) as (before,), stream_to(before) as terminal:
             try:
                 yield terminal
             except errors.UserError:
@@ -156,7 +156,7 @@ def leave_standard_error_to_libraries(log_path: str) -> TextIO:
         importlib.import_module("absl.logging")  # absl must create its own logger
     for name in _LIBRARIES_LOGGERS:
         logging.getLogger(name).addFilter(into_log)
-    sys.stderr = _stream(_STANDARD_OUTPUT)
+    sys.stderr = stream_to(_STANDARD_OUTPUT)
     return log
 
 
@@ -254,26 +254,28 @@ def _say_last_words() -> None:
 @contextlib.contextmanager
 def _redirected(*streams: int, to: int) -> Iterator[list[int]]:
     """Makes descriptors copies of `to`; yields copies of the originals."""
-    _flush()
+    flush()
     copies = [os.dup(stream) for stream in streams]
     for stream in streams:
         os.dup2(to, stream)
     try:
         yield copies
     finally:
-        _flush()
+        flush()
         for stream, before in zip(streams, copies, strict=True):
             os.dup2(before, stream)
             os.close(before)
 
 
-def _stream(descriptor: int) -> TextIO:
+def stream_to(descriptor: int) -> TextIO:
+    """Returns a stream that writes lines to a descriptor, which stays open when it is closed."""
     return open(  # noqa: SIM115
         descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
     )
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Writes what the standard streams hold in their buffers. Never raises."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed, or without a file
             stream.flush()

@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+from tfx_perf.core import console
+
 _TASKS = pathlib.Path("/proc/self/task")
 # Prefixes of the names of gRPC's threads, in ML Metadata's client and in Beam.
 _RUNNING = ("grpc", "event_engine", "lifeguard")
@@ -62,9 +64,7 @@ class Forked:
     def __init__(self, run: Callable[[], None]) -> None:
         """Forks; the fork only calls `run`, in its own session, without the terminal."""
         self._code: int | None = None
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # closed, or not a file
-                stream.flush()  # otherwise its buffer would be written twice
+        console.flush()  # otherwise buffers would be written twice
         self.pid = os.fork()
         if not self.pid:
             try:
@@ -113,12 +113,7 @@ def _leave_parent() -> None:
 
 def forget_streams() -> None:
     """Resets Python's streams to the standard streams, whatever the parent had instead."""
-    sys.stdout, sys.stderr = (
-        open(  # noqa: SIM115
-            stream, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-        )
-        for stream in (1, 2)
-    )
+    sys.stdout, sys.stderr = map(console.stream_to, (1, 2))
 
 
 def forget_logging() -> None:

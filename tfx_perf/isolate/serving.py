@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from tfx_perf.core import errors
+from tfx_perf.core import console, errors
 from tfx_perf.isolate import forks, guard
 
 _IDLE_SECONDS = 600  # after which the idle server ends; it holds some 450 MB
@@ -191,9 +191,7 @@ def _become_child(
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        console.flush()
         os._exit(code)
 
 
