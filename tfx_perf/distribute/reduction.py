@@ -88,40 +88,34 @@ def narrow_sum(
     """
     if dtype is None:
         return list(sum_up(gradients))
-    narrow = _Narrow(tf.as_dtype(dtype))
-    given = [narrow.narrowed(each) for each in gradients]
-    return [
-        narrow.widened(total, like=each)
-        for each, total in zip(gradients, sum_up(given), strict=True)
-    ]
+    narrow = tf.as_dtype(dtype)
+    # In float16, gradients are divided by the replica count first, so that no partial sum
+    # overflows. bfloat16 has float32's range.
+    context = tf.distribute.get_replica_context()
+    divisor = context.num_replicas_in_sync if narrow == tf.float16 else 1
 
-
-class _Narrow:
-    def __init__(self, dtype: tf.DType) -> None:
-        self._dtype = dtype
-        # In float16, gradients are divided by the replica count first, so that no partial sum
-        # overflows. bfloat16 has float32's range.
-        context = tf.distribute.get_replica_context()
-        self._count = context.num_replicas_in_sync if dtype == tf.float16 else 1
-
-    def narrowed(self, gradient: Gradient) -> Gradient:
-        if not self._is_wider(gradient):
+    def narrowed(gradient: Gradient) -> Gradient:
+        if not _is_wider(gradient, narrow):
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
             # Gathered, not added, by an operation without bfloat16, which gets the bits instead.
-            bits = tf.bitcast(tf.cast(gradient.values, self._dtype), tf.float16)
+            bits = tf.bitcast(tf.cast(gradient.values, narrow), tf.float16)
             return tf.IndexedSlices(bits, gradient.indices, gradient.dense_shape)
-        return tf.cast(gradient / self._count, self._dtype)
+        return tf.cast(gradient / divisor, narrow)
 
-    def widened(self, total: Gradient, *, like: Gradient) -> Gradient:
-        if not self._is_wider(like):
+    def widened(total: Gradient, like: Gradient) -> Gradient:
+        if not _is_wider(like, narrow):
             return total
         if isinstance(total, tf.IndexedSlices):
-            values = tf.cast(tf.bitcast(total.values, self._dtype), like.dtype)
+            values = tf.cast(tf.bitcast(total.values, narrow), like.dtype)
             return tf.IndexedSlices(values, total.indices, total.dense_shape)
-        return tf.cast(total, like.dtype) * self._count
+        return tf.cast(total, like.dtype) * divisor
 
-    def _is_wider(self, gradient: Gradient) -> bool:
-        if gradient is None or not gradient.dtype.is_floating:
-            return False
-        return bool(gradient.dtype.size > self._dtype.size)
+    sums = sum_up([narrowed(each) for each in gradients])
+    return [widened(total, each) for total, each in zip(sums, gradients, strict=True)]
+
+
+def _is_wider(gradient: Gradient, dtype: tf.DType) -> bool:
+    if gradient is None or not gradient.dtype.is_floating:
+        return False
+    return bool(gradient.dtype.size > dtype.size)
