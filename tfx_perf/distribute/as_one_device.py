@@ -234,43 +234,33 @@ def averaging(model: Any, keras_api: KerasApi, sync: Sync) -> Any:
     it with the same mean. All validate with it, and later callbacks save it. Values that are equal
     on all replicas stay so, to the last bit.
     """
-    averages = _Averages(model, sync)
+    averaged: list[tf.Variable] = []  # by the function traced last
+    average: Any = None
 
     def at_end_of_epoch(*_: Any) -> None:  # or before its validation
-        averages.apply()
+        nonlocal averaged, average
+        differing = _differing(model, sync)
+        if not differing:
+            return
+        if [id(each) for each in differing] != [id(each) for each in averaged]:
+            averaged, average = differing, _to_means(differing, model.distribute_strategy)
+        average()
 
     return keras_api.callback(on_test_begin=at_end_of_epoch, on_epoch_end=at_end_of_epoch)
 
 
-class _Averages:
-    """Variables that have a separate value on each replica."""
-
-    def __init__(self, model: Any, sync: Sync) -> None:
-        self._model, self._sync = model, sync
-        self._averaged: list[tf.Variable] = []  # by the function traced last
-        self._average: Any = None
-
-    def apply(self) -> None:
-        """Gives each replica the mean over all; LostWorkerError if a worker is missing."""
-        states = [variables.inner(each) for each in self._model.non_trainable_weights]
-        differing = self._differing([each for each in states if each.dtype.is_floating])
-        if not differing:
-            return
-        if [id(each) for each in differing] != [id(each) for each in self._averaged]:
-            self._averaged = differing
-            self._average = _to_means(differing, self._model.distribute_strategy)
-        self._average()
-
-    def _differing(self, states: list[tf.Variable]) -> list[tf.Variable]:
-        if not states:
-            return []
-        digests = self._sync.all_gather([_digest(each) for each in states])
-        is_same = np.all((digests == digests[0]) & (digests >= 0), axis=0)
-        return [variable for variable, same in zip(states, is_same, strict=True) if not same]
+def _differing(model: Any, sync: Sync) -> list[tf.Variable]:
+    """Returns variables with a separate value on each replica; LostWorkerError without a worker."""
+    states = [variables.inner(each) for each in model.non_trainable_weights]
+    states = [each for each in states if each.dtype.is_floating]
+    if not states:
+        return []
+    digests = sync.all_gather([_digest(each) for each in states])
+    is_same = np.all((digests == digests[0]) & (digests >= 0), axis=0)
+    return [variable for variable, same in zip(states, is_same, strict=True) if not same]
 
 
 def _to_means(differing: list[tf.Variable], strategy: tf.distribute.Strategy) -> Any:
-
     def average() -> None:
         # A value read from a variable lacks the device by which its replica is found.
         values = [tf.identity(tf.convert_to_tensor(each)) for each in differing]
