@@ -8,8 +8,10 @@ MISSING = "–"
 SLOW = 0.5
 """Below this ratio of two speeds, texts say how many times slower one is."""
 
-_SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
-_BINARY_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_Units = tuple[tuple[float, str], ...]  # their sizes and names, the largest first
+_SI_PREFIXES: _Units = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+_BYTES: _Units = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_JOULES: _Units = ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 
 
 def format_value(key: str, value: float | None) -> str:
@@ -75,10 +77,7 @@ def format_bytes(value: float | None) -> str:
     """Returns bytes with a binary unit, e.g. `1.5 MiB`; None is shown as a dash."""
     if value is None:
         return MISSING
-    for size, unit in _BINARY_UNITS:
-        if abs(value) >= size:
-            return f"{short(value / size)} {unit}"
-    return f"{value:.0f} B"
+    return f"{value:.0f} B" if abs(value) < 2**10 else _in_units(value, _BYTES)
 
 
 def format_seconds(value: float | None) -> str:
@@ -100,25 +99,23 @@ def format_seconds(value: float | None) -> str:
 
 def format_joules(value: float) -> str:
     """Returns an amount of energy, e.g. `12.3 kJ` or `450 µJ`."""
-    for size, unit in ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ")):
-        if abs(value) >= size:
-            return f"{short(value / size)} {unit}"
-    return f"{short(value * 1e6)} µJ"
+    return _in_units(value, _JOULES)
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) < 1e9 else _with_prefix(value)
+    return f"{value:,.0f}" if abs(value) < 1e9 else _in_units(value, _SI_PREFIXES)
 
 
 def _rate(value: float) -> str:
     if abs(value) < 1000:
         return f"{short(value)}/s"
-    return f"{value:,.0f}/s" if abs(value) < 1e6 else f"{_with_prefix(value)}/s"
+    return f"{value:,.0f}/s" if abs(value) < 1e6 else f"{_in_units(value, _SI_PREFIXES)}/s"
 
 
-def _with_prefix(value: float) -> str:
-    size, prefix = next(pair for pair in _SI_PREFIXES if abs(value) >= pair[0])
-    return f"{short(value / size)} {prefix}"
+def _in_units(value: float, units: _Units) -> str:
+    """Returns a value in the largest unit that is not larger than it, or else in the smallest."""
+    size, unit = next((pair for pair in units if abs(value) >= pair[0]), units[-1])
+    return f"{short(value / size)} {unit}"
 
 
 _FORMATS = {
