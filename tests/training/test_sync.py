@@ -17,6 +17,7 @@ from tensorflow.python.data.experimental.ops import distribute
 from tfx_perf.config.training import TrainingSettings
 from tfx_perf.core import errors
 from tfx_perf.distribute import as_one_device
+from tfx_perf.distribute.failure import may_pass
 from tfx_perf.hardware import energy
 from tfx_perf.hardware.energy import Energy
 from tfx_perf.training.recovery import guard
@@ -30,7 +31,6 @@ from tfx_perf.training.replicas.sync import (
     ShortOfMemoryError,
     Sync,
     SyncError,
-    may_pass,
 )
 from tfx_perf.training.speedups.plan import TrainingPlan
 

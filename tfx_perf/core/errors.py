@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,7 +17,8 @@ _LONGEST_LINE = 1000  # characters of a message: some contain a whole array
 _LONGEST_REASON = 500  # characters of a server's reason
 _CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
 _COLORS = re.compile(r"\x1b\[\d*m")
-
+# Classes of `tf.errors` that libraries raise if another process or the network is at fault.
+_OF_CONNECTIONS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
 
 INSTALL_TFX = "Install it: pip install 'tfx-perf[tfx]'."
 """The remedy if TFX or a package that comes with it is missing."""
@@ -118,6 +120,22 @@ def in_one_line(error: BaseException) -> str:
     first = "".join(telling[:1]).strip()
     shown = first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
     return f"{kind}: {shown}" if telling else kind
+
+
+def is_of_connection(error: BaseException) -> bool:
+    """Returns whether another process or the network, rather than the code, caused an error."""
+    return isinstance(error, (ConnectionError, *_of_tensorflow(*_OF_CONNECTIONS)))
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """Returns whether TensorFlow or Python raised an error for lack of memory."""
+    return isinstance(error, (MemoryError, *_of_tensorflow("ResourceExhaustedError")))
+
+
+def _of_tensorflow(*names: str) -> list[type[Exception]]:
+    """Returns classes of `tf.errors`; none before TensorFlow is imported, as it raised nothing."""
+    module = getattr(sys.modules.get("tensorflow"), "errors", None)
+    return [getattr(module, name) for name in names] if module else []
 
 
 def of_server(error: Any) -> str:

@@ -50,7 +50,7 @@ class WorkerFailure(records.Record):
             name=name,
             message=message,
             is_users=is_users,
-            may_pass=_may_pass(cause),
+            may_pass=may_pass(cause),
             seconds=time.time(),
         )
 
@@ -159,9 +159,8 @@ def failed_threads(log_folder: pathlib.Path, *, names: Sequence[str]) -> tuple[s
     return tuple(notes)
 
 
-def _may_pass(error: BaseException) -> bool:
+def may_pass(error: BaseException) -> bool:
+    """Whether restarted workers may succeed: one ended, the network failed, or they adapt."""
     if "tensorflow" not in sys.modules:  # then it cannot have lost another worker
         return False
-    from tfx_perf.training.replicas import sync
-
-    return sync.may_pass(error)
+    return errors.is_of_connection(error) or getattr(error, "may_pass", False)

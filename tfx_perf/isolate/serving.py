@@ -21,11 +21,6 @@ _IDLE_SECONDS = 600  # after which the idle server ends; it holds some 450 MB
 _LOOK_SECONDS = 5.0  # between looks for the caller, since the kernel's signal may be missed
 _ORDER_BYTES = 2**20  # more than any order has
 _DESCRIPTORS = 3  # sent with an order: for answers, standard output, standard error
-# Classes of `tf.errors` that libraries raise if another process or the network is at fault.
-_OF_CONNECTIONS = (
-    "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError",
-    "ResourceExhaustedError",
-)  # fmt: skip
 
 
 class _Running(NamedTuple):
@@ -220,8 +215,5 @@ def carry_out(path: str) -> int:
 
 def _may_pass(error: Exception) -> bool:
     """Returns whether the machine or another process, rather than the code, caused an error."""
-    if isinstance(error, (OSError, MemoryError)) or getattr(error, "may_pass", False):
-        return True
-    of_tensorflow = getattr(sys.modules.get("tensorflow"), "errors", None)
-    kinds = (getattr(of_tensorflow, name) for name in _OF_CONNECTIONS) if of_tensorflow else ()
-    return isinstance(error, tuple(kinds))
+    is_of_machine = isinstance(error, OSError) or errors.is_short_of_memory(error)
+    return is_of_machine or errors.is_of_connection(error) or getattr(error, "may_pass", False)

@@ -34,7 +34,7 @@ _GATHERING: weakref.WeakKeyDictionary[Any, Callable[[tf.Tensor], tf.Tensor]] = (
 class SyncError(RuntimeError):
     """The workers cannot continue; they may if all are restarted."""
 
-    may_pass = True  # see `isolate`
+    may_pass = True  # see `isolate` and `failure`
 
 
 class LostWorkerError(SyncError):
@@ -47,25 +47,6 @@ class ShortOfMemoryError(SyncError):
 
 class FailedAloneError(SyncError):
     """A worker failed in a trial in which the others wait; restarted workers skip the trial."""
-
-
-_OF_CONNECTIONS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    ConnectionError,
-)
-
-
-def may_pass(error: BaseException) -> bool:
-    """Whether restarted workers may succeed: one ended, the network failed, or they adapt."""
-    return isinstance(error, (SyncError, *_OF_CONNECTIONS))
-
-
-def is_short_of_memory(error: BaseException) -> bool:
-    """Whether a step, or Python, raised an error for lack of memory."""
-    return isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError))
 
 
 def folder_of(index: int, count: int) -> str:
@@ -156,7 +137,7 @@ class Sync:
             yield
             return
         reason = errors.in_one_line(error)
-        if is_short_of_memory(error):
+        if errors.is_short_of_memory(error):
             raise FailedAloneError(f"{reason} on worker {self.rank}") from error
         _LOGGER.warning("Worker %d has failed in a trial: %s", self.rank, reason)
         with time_limit.ended_after(_PATIENCE_SECONDS, log_path=os.devnull):
