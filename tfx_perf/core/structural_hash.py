@@ -134,8 +134,8 @@ class Describer:
             return self._of_code(value)
         if isinstance(value, (Mapping, *_SEQUENCES)):
             return self._of_container(value)
-        if _has_fields(value):
-            return [self.of(type(value)), {k: self.at(k, v) for k, v in _fields(value).items()}]
+        if (fields := _fields(value)) is not None:
+            return [self.of(type(value)), {k: self.at(k, v) for k, v in fields.items()}]
         return self._of_holder(value) or self._of_constant(value) or self._of_object(value)
 
     def _of_holder(self, value: Any) -> list[Any] | None:
@@ -293,8 +293,8 @@ def _is_constant(value: Any) -> bool:
     """Whether a function that names the value depends on its content, which does not change."""
     if isinstance(value, (Mapping, *_SEQUENCES)):
         return all(map(_is_constant, value.values() if isinstance(value, Mapping) else value))
-    if _has_fields(value):
-        return all(map(_is_constant, _fields(value).values()))
+    if (fields := _fields(value)) is not None:
+        return all(map(_is_constant, fields.values()))
     is_code = isinstance(value, _CODE) or hasattr(value, "python_function")
     is_tensor = hasattr(value, "numpy") and not hasattr(value, "assign")  # not a variable
     return is_code or is_tensor or isinstance(value, _CONSTANTS) or _is_type_of_tensors(value)
@@ -317,15 +317,13 @@ def _sort_key(item: Any) -> str:
     return str(getattr(item, "name", type(item).__qualname__))
 
 
-def _has_fields(value: Any) -> bool:
-    is_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return is_dataclass or isinstance(value, types.SimpleNamespace)
-
-
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Returns the fields of a dataclass or a namespace; None for anything else."""
     if isinstance(value, types.SimpleNamespace):
         return vars(value)
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
 
 
 def _is_installed(code: types.FunctionType | type) -> bool:
