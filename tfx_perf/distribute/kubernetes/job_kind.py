@@ -35,8 +35,8 @@ class JobKind:
     operator: str
 
 
-_KINDS = (
-    JobKind(
+KINDS = {
+    "TFJob": JobKind(
         name="TFJob",
         group="kubeflow.org",
         version="v1",
@@ -48,7 +48,7 @@ _KINDS = (
         succeeded="Succeeded",
         operator="Kubeflow's Training Operator v1",
     ),
-    JobKind(
+    "TrainJob": JobKind(
         name="TrainJob",
         group="trainer.kubeflow.org",
         version="v1alpha1",
@@ -60,9 +60,7 @@ _KINDS = (
         succeeded="Complete",
         operator="Kubeflow Trainer v2",
     ),
-)
-
-KINDS = {kind.name: kind for kind in _KINDS}
+}
 
 
 @dataclasses.dataclass(frozen=True)
