@@ -90,7 +90,8 @@ def _on_this_machine(
     termination: Termination,
 ) -> None:
     settings = job.settings.distribution
-    names = workers.names_of(settings.worker_count, settings.servers)
+    server_count = settings.parameter_servers or 0
+    names = workers.names_of(settings.worker_count, server_count=server_count)
     isolate.import_early([worker_training.__name__])
     log_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
@@ -104,8 +105,11 @@ def _on_this_machine(
             "start_timeout_seconds": settings.start_timeout_seconds,
         }
         last = supervise.train(
-            worker_count=settings.worker_count,
-            servers=settings.servers,
+            lambda: supervise.tasks(
+                worker_count=settings.worker_count,
+                server_count=server_count,
+                folder=exchange.folder,
+            ),
             start=lambda task: isolate.started(
                 _WORKER,
                 given,

@@ -18,7 +18,7 @@ def test_every_process_has_its_task():
         "worker 1": {"type": "worker", "index": 1},
         "server 0": {"type": "ps", "index": 0},
     }
-    assert list(CONFIGS) == workers.names_of(2, SERVERS)
+    assert list(CONFIGS) == workers.names_of(2, server_count=1)
     clusters = [json.loads(config)["cluster"] for config in CONFIGS.values()]
     expected = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
     assert all(cluster == expected for cluster in clusters)
@@ -43,7 +43,7 @@ def test_who_serves_is_counted(config, servers, monkeypatch):
 
 
 def test_workers_alike_all_train():
-    assert list(ALIKE) == workers.names_of(2, None) == ["worker 0", "worker 1"]
+    assert list(ALIKE) == workers.names_of(2, server_count=0) == ["worker 0", "worker 1"]
     assert workers.worker_of(ALIKE["worker 1"]) == workers.Worker(index=1, count=2)
     assert not workers.only_serves(ALIKE["worker 1"])
     local = workers.local_configs(1, server_count=2)

@@ -9,7 +9,6 @@ import time
 import pytest
 
 from tfx_perf import isolate
-from tfx_perf.core import workers
 from tfx_perf.distribute import supervise
 
 
@@ -82,8 +81,7 @@ def test_nothing_begins_again_once_the_training_is_to_end(tmp_path, monkeypatch)
     exit_group = supervise.Group.__exit__
     monkeypatch.setattr(supervise.Group, "__exit__", end)
     supervise.train(
-        worker_count=2,
-        servers=None,
+        lambda: supervise.tasks(worker_count=2, server_count=0, folder=tmp_path),
         start=start,
         folder=tmp_path,
         log_folder=tmp_path,
@@ -138,8 +136,7 @@ def start(tmp_path, monkeypatch):
 
 
 def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path, start):
-    servers = workers.ParameterServers(worker_count=1, server_count=1)
-    tasks = supervise.tasks(worker_count=1, servers=servers, folder=tmp_path)[:2]
+    tasks = supervise.tasks(worker_count=1, server_count=1, folder=tmp_path)[:2]
     said, begun = [], tmp_path / "began"
 
     def look():
@@ -161,7 +158,7 @@ def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path,
 
 
 def alone(folder):
-    return supervise.tasks(worker_count=1, servers=None, folder=folder)
+    return supervise.tasks(worker_count=1, server_count=0, folder=folder)
 
 
 def test_a_stopped_process_ends_on_the_signal_to_end(start, tmp_path):

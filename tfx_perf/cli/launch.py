@@ -83,9 +83,8 @@ def command(
     --restarts it is started again alone.
     """
     path = options.checked_script(script)
-    servers = workers.ParameterServers(count, server_count) if server_count else None
     logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
-    names = workers.names_of(count, servers)
+    names = workers.names_of(count, server_count=server_count)
     _empty_logs(logs, names=names)
     with (
         _never_silent() as status_lines,
@@ -100,13 +99,16 @@ def command(
                 click.echo(line, err=as_json)
 
         last = supervise.train(
-            worker_count=count,
-            servers=servers,
+            lambda: supervise.tasks(
+                worker_count=count,
+                server_count=server_count,
+                folder=pathlib.Path(folder),
+                environment={workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {},
+                are_bound=binding == "exclusive",
+            ),
             start=lambda task: launch.started(
                 task, script, arguments, folder=pathlib.Path(folder), log_folder=logs, show=show
             ),
-            environment={workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {},
-            are_bound=binding == "exclusive",
             folder=pathlib.Path(folder),
             log_folder=logs,
             restarts=restarts,

@@ -172,9 +172,8 @@ def configs_of(hosts: Sequence[str], *, server_count: int = 0) -> dict[str, str]
     }
 
 
-def names_of(worker_count: int, servers: ParameterServers | None) -> list[str]:
+def names_of(worker_count: int, *, server_count: int) -> list[str]:
     """Returns the names of the processes that train together, in the order of `configs_of`."""
-    server_count = servers.server_count if servers else 0
     count = _process_count(worker_count, server_count=server_count)
     return list(configs_of([""] * count, server_count=server_count))
 

@@ -55,15 +55,16 @@ Start = Callable[[Task], contextlib.AbstractContextManager[isolate.Child]]
 def tasks(
     *,
     worker_count: int,
-    servers: workers.ParameterServers | None,
+    server_count: int,
     folder: pathlib.Path,
     environment: Mapping[str, str] = types.MappingProxyType({}),
     are_bound: bool = False,
 ) -> list[Task]:
-    """Returns the tasks, a coordinator's first; UserError if there are too few CPUs to bind."""
-    configs = workers.local_configs(
-        worker_count, server_count=servers.server_count if servers else 0
-    )
+    """Returns the tasks, a coordinator's first, with ports that are free now.
+
+    UserError: there are too few CPUs to bind.
+    """
+    configs = workers.local_configs(worker_count, server_count=server_count)
     computing = [name for name in configs if name.startswith("worker")]
     shares = _cpu_shares(worker_count) if are_bound else [None] * worker_count
     cpus = dict(zip(computing, shares, strict=True))
@@ -76,10 +77,10 @@ def tasks(
         processes.append(
             Task(
                 name,
-                name if servers else name.removeprefix("worker "),
+                name if server_count else name.removeprefix("worker "),
                 task_environment,
                 heartbeats=heartbeats,
-                may_be_lost=servers is not None and name in computing,
+                may_be_lost=server_count > 0 and name in computing,
                 cpus=cpus.get(name),
             )
         )
@@ -104,9 +105,8 @@ class Attempt:
 
 
 def train(
+    make_tasks: Callable[[], Sequence[Task]],
     *,
-    worker_count: int,
-    servers: workers.ParameterServers | None,
     start: Start,
     folder: pathlib.Path,
     log_folder: pathlib.Path,
@@ -114,26 +114,18 @@ def train(
     heartbeat_timeout_seconds: float,
     is_over: Callable[[], bool],
     say: Say,
-    environment: Mapping[str, str] = types.MappingProxyType({}),
-    are_bound: bool = False,
 ) -> Attempt:
     """Runs processes until they have trained, or one that the others need has failed.
 
     Processes that may be lost are restarted, up to `restarts` times in total. After a failure that
-    may pass, all begin again with other ports, also up to `restarts` times. Those that only serve
+    may pass, all begin again with new tasks, also up to `restarts` times. Those that only serve
     are killed after `heartbeat_timeout_seconds` without a heartbeat. Once `is_over` returns True,
-    all are ended. Processes leave their failures in `folder`. See `tasks` for the rest.
+    all are ended. Processes leave their failures in `folder`.
     """
     attempts: list[Attempt] = []
 
     def attempt() -> None:
-        begun = tasks(
-            worker_count=worker_count,
-            servers=servers,
-            folder=folder,
-            environment=environment,
-            are_bound=are_bound,
-        )
+        begun = make_tasks()
         for task in begun:
             if task.cpus is not None:
                 say(f"{task.title} has CPUs {format_cpus(task.cpus)} to itself.")
