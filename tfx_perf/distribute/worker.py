@@ -4,10 +4,10 @@ Depending on `TF_CONFIG`, it serves the process that trains, or joins the other 
 """
 
 import argparse
-import importlib
 import logging
 import os
 import pathlib
+import pkgutil
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import NoReturn
@@ -54,10 +54,9 @@ def run(folder: pathlib.Path, train: str, *, start_timeout_seconds: float) -> in
     except errors.UserError as error:
         return _report_user_error(error)
     own_name = workers.this_name()
-    module, _, name = train.partition(":")
     try:
         # It imports TensorFlow, so TF_CONFIG must be set before.
-        function: Train = getattr(importlib.import_module(module), name)
+        function: Train = pkgutil.resolve_name(train)
         if worker.count > 1:
             _join(folder, timeout_seconds=start_timeout_seconds)
         function(folder, worker)

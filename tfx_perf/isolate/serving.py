@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pathlib
+import pkgutil
 import select
 import signal
 import socket
@@ -196,9 +197,8 @@ def carry_out(path: str) -> int:
     if request["log"]:  # if memory runs out, this process is killed, not its parent
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
-    module, _, name = request["target"].partition(":")
     try:
-        function = getattr(importlib.import_module(module), name)
+        function = pkgutil.resolve_name(request["target"])
         forks.note_imports()
         outcome, code = {"result": function(**request["arguments"])}, 0
     except errors.UserError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import pkgutil
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -51,9 +52,8 @@ class CatchingHandler(beam_handler.BeamHandler):
             for module in self.modules:
                 owner = importlib.import_module(module)
                 stack.enter_context(interception.replacing(owner, self.function, lambda _: called))
-            module, _, name = self.runner.partition(":")
             with contextlib.suppress(ImportError):
-                runner = getattr(importlib.import_module(module), name)
+                runner = pkgutil.resolve_name(self.runner)
                 stack.enter_context(
                     interception.replacing(
                         runner, "run", lambda _: lambda its, pipeline: called(pipeline, runner=its)
