@@ -146,21 +146,19 @@ class CallbackState:
         return os.path.getsize(callback.filename)
 
     def _attributes(self, callback: Any) -> dict[str, Packed]:
-        of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
+        cls = type(callback)
         # Keras sets these, and changes the arguments of its constructors.
         passed = {*vars(self._module.Callback()), *private_attributes.OF_EVERY_CALLBACK}
-        if type(callback) in of_keras:  # a user's may change its arguments
-            passed.update(inspect.signature(type(callback).__init__).parameters)
         attributes = {name: value for name, value in vars(callback).items() if name not in passed}
-        if type(callback) in of_keras:
-            name = type(callback).__name__
-            only = private_attributes.ONLY_REMEMBERED.get(name, ())
-            also = private_attributes.ALSO_REMEMBERED.get(name, ())
+        if cls.__module__.partition(".")[0] in _KERAS:
+            arguments = inspect.signature(cls.__init__).parameters  # a user's may change them
+            only = private_attributes.ONLY_REMEMBERED.get(cls.__name__)
+            also = private_attributes.ALSO_REMEMBERED.get(cls.__name__, ())
             attributes = {
                 name: value
                 for name, value in attributes.items()
-                if name in (only or also)
-                or not (only or name.startswith("_") or not _is_state_of_keras(value))
+                if name not in arguments
+                and (name in only if only else name in also or _is_state_of_keras(name, value))
             }
         return {name: packed(value) for name, value in attributes.items()}
 
@@ -182,11 +180,9 @@ class CallbackState:
             self.lost.append(what)
 
 
-def _is_keras(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] in _KERAS
-
-
-def _is_state_of_keras(value: Any) -> bool:
+def _is_state_of_keras(name: str, value: Any) -> bool:
+    if name.startswith("_"):
+        return False
     is_list = isinstance(value, list) and bool(value)
     is_arrays = is_list and all(isinstance(item, np.ndarray | np.generic) for item in value)
     return is_arrays or isinstance(value, (int, float, complex, np.generic, str, type(None)))
