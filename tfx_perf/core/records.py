@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import pydantic
-import upath
 
 from tfx_perf.core import errors, storage, validation
 
@@ -84,12 +82,12 @@ class Record(pydantic.BaseModel):
                 f" (expected {validation.expected(first)})."
             ) from error
 
-    def write(self, path: str | pathlib.Path | upath.UPath) -> None:
+    def write(self, path: storage.Place) -> None:
         """Writes the record as JSON to `path`, local or remote, whose folder must exist."""
         storage.write_text(path, self.to_text())
 
     @classmethod
-    def read(cls: type[RecordT], path: str | pathlib.Path | upath.UPath) -> RecordT:
+    def read(cls: type[RecordT], path: storage.Place) -> RecordT:
         """Reads a record that `write` made; UserError: no file, or one that `from_text` refuses."""
         try:
             text = storage.read_bytes(path)
@@ -105,7 +103,7 @@ class Advice(Record):
     message: str
 
 
-def _unreadable(schema: str, source: str | pathlib.Path | upath.UPath, error: Exception) -> str:
+def _unreadable(schema: str, source: storage.Place, error: Exception) -> str:
     return f"Expected a JSON file of schema {schema}. Received: path={source} ({error})."
 
 

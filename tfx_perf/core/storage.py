@@ -14,11 +14,14 @@ import upath
 
 from tfx_perf.core import errors
 
+Place = str | pathlib.Path | upath.UPath
+"""A file or folder on a disk, or by its URL in a store."""
+
 _ONE_SLASH = re.compile(r"[a-z0-9]{2,}:/(?!/)")
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
 
 
-def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.UPath:
+def path(uri: Place, *, name: str = "uri") -> upath.UPath:
     """Returns a path to use like one of `pathlib`, for any place such as `gs://bucket/folder`.
 
     The store itself is not accessed yet. Listings are never cached, as other processes write there.
@@ -49,25 +52,23 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
     return at_uri
 
 
-def is_remote(uri: str | pathlib.Path | upath.UPath) -> bool:
+def is_remote(uri: Place) -> bool:
     """Returns whether `uri` is a URL, which only this module can read and write."""
     return "://" in str(uri)
 
 
-def read_bytes(file: str | pathlib.Path | upath.UPath) -> bytes:
+def read_bytes(file: Place) -> bytes:
     """Returns a file's content; OSError: it cannot be read; UserError: see `path`."""
     with _plain_errors():
         return path(file).read_bytes()
 
 
-def write_text(file: str | pathlib.Path | upath.UPath, text: str) -> None:
+def write_text(file: Place, text: str) -> None:
     """Writes a file in UTF-8; see `write_bytes`."""
     write_bytes(file, text.encode())
 
 
-def write_bytes(
-    file: str | pathlib.Path | upath.UPath, content: bytes, *, is_durable: bool = False
-) -> None:
+def write_bytes(file: Place, content: bytes, *, is_durable: bool = False) -> None:
     """Writes a file; its folder must exist if the store has folders.
 
     An existing file stays until the new one is complete, for example on a full disk or if the
@@ -101,19 +102,19 @@ def _write_aside(file: pathlib.Path, content: bytes, *, is_durable: bool) -> Non
         draft.unlink(missing_ok=True)
 
 
-def exists(file: str | pathlib.Path | upath.UPath) -> bool:
+def exists(file: Place) -> bool:
     """Returns whether a file or folder exists; UserError if the store cannot be read."""
     with _readable(file):
         return path(file).exists()
 
 
-def is_file(file: str | pathlib.Path | upath.UPath) -> bool:
+def is_file(file: Place) -> bool:
     """Returns whether a file, and not a folder, exists; raises like `exists`."""
     with _readable(file):
         return path(file).is_file()
 
 
-def modified_time(file: str | pathlib.Path | upath.UPath) -> datetime.datetime:
+def modified_time(file: Place) -> datetime.datetime:
     """Returns when a file was last written; raises like `exists`."""
     with _readable(file):
         at_path = path(file)
@@ -177,7 +178,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _readable(file: str | pathlib.Path | upath.UPath) -> Iterator[None]:
+def _readable(file: Place) -> Iterator[None]:
     try:
         with _plain_errors():
             yield

@@ -1,9 +1,6 @@
 """The file that replaces figures if a component had nothing to measure."""
 
-import pathlib
 from typing import ClassVar
-
-import upath
 
 from tfx_perf.core import records, storage
 
@@ -22,7 +19,7 @@ class MissingMeasurement(records.Record):
     may_pass: bool = False
 
 
-def reason_in(folder: str | pathlib.Path | upath.UPath) -> str | None:
+def reason_in(folder: storage.Place) -> str | None:
     """Returns why a folder has no figures; None if no file says so. UserError: it is damaged."""
     path = storage.path(folder) / FILE_NAME
     return MissingMeasurement.read(path).reason if storage.exists(path) else None

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from urllib import parse
 
 import jinja2
-import upath
 
 from tfx_perf import core
 from tfx_perf.core import records, storage
@@ -19,7 +18,6 @@ FILE_NAME = "report.html"
 """File name of an artifact's report, in its folder, and of the report on a script's training."""
 
 Tone = Literal["good", "bad", "neutral"]
-Place = str | pathlib.Path | upath.UPath
 
 # Where a cell with one long name may break into the next line, e.g. `peak_memory_share_ratio`.
 _BREAK = re.compile(r"(?<=[_./])(?=[A-Za-z])")
@@ -49,7 +47,7 @@ class Link:
     target: str
 
     @classmethod
-    def on_page(cls, name: str, address: str, *, folder: Place) -> "Link":
+    def on_page(cls, name: str, address: str, *, folder: storage.Place) -> "Link":
         """Returns a link from a page in a folder; relative if it stays valid when both are copied.
 
         That is so if both are in one store, or below one folder.
@@ -135,7 +133,7 @@ class Report:
         """Adds a paragraph."""
         self._sections.append(_Section("text", title, note))
 
-    def render(self, *, origin: Origin = UNKNOWN, folder: Place = "") -> str:
+    def render(self, *, origin: Origin = UNKNOWN, folder: storage.Place = "") -> str:
         """Returns the page as HTML; links to other reports are relative to its future `folder`."""
         header = {
             "made": f"{self.made:%Y-%m-%d %H:%M} UTC",
@@ -153,7 +151,7 @@ class Report:
             sections=self._sections,
         )
 
-    def write(self, path: Place, *, origin: Origin = UNKNOWN) -> None:
+    def write(self, path: storage.Place, *, origin: Origin = UNKNOWN) -> None:
         """Writes the page to `path`; see `render`."""
         place = storage.path(path)
         storage.write_text(place, self.render(origin=origin, folder=place.parent))
