@@ -49,11 +49,11 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
     size = batches.declared_batch_size(call) or 1
     chain = layer_chain.chain_of(model, keras_api, batch_size=size)
     obstacles = {
-        id(layer): divided_tables.obstacle(layer.layer, model, keras_api)
+        layer: divided_tables.obstacle(layer.layer, model, keras_api)
         for layer in chain.layers
         if layer.bytes > max(capacities)
     }
-    tables = [layer for layer in chain.layers if obstacles.get(id(layer), "whole") is None]
+    tables = [layer for layer, obstacle in obstacles.items() if obstacle is None]
     shares = [_TableShare.of(tables, index, count=len(names)) for index in range(len(names))]
     left = [each - share.bytes for each, share in zip(capacities, shares, strict=True)]
     whole, chain = chain, chain.without_state_of(tables)
@@ -132,11 +132,11 @@ def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) ->
 
 
 def _not_fitting(
-    chain: LayerChain, capacities: Sequence[int], *, obstacles: Mapping[int, str | None]
+    chain: LayerChain, capacities: Sequence[int], *, obstacles: Mapping[PlacedLayer, str | None]
 ) -> str:
-    """Returns why a model does not fit; `obstacles` tell why large layers cannot be cut, by id."""
+    """Returns why a model does not fit; `obstacles` tell why large layers cannot be cut."""
     largest = max(chain.layers, key=lambda layer: layer.bytes)
-    obstacle = obstacles.get(id(largest))
+    obstacle = obstacles.get(largest)
     parts = {
         kind: sum(getattr(layer, f"{kind}_bytes") for layer in chain.layers)
         for kind in ("weight", "gradient", "slot", "activation")
