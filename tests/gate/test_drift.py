@@ -147,3 +147,13 @@ def test_a_wait_that_is_no_longer_may_be_a_larger_share_of_a_shorter_step():
     for slower, blessed in ((0.2, True), (1.0, False)):
         candidate = waiting("new", 0.5, slower=slower, device_kind="A100")
         assert judged(candidate, ledger=ledger).blessed is blessed
+
+
+def test_a_count_that_rises_from_zero_on_another_machine_is_refused_not_divided_by():
+    ledger = ledger_of("oom_count", [0.0, 0.0, 0.0])
+    candidate = run("new", minute=60, environment=ELSEWHERE, oom_count=1.0)
+    decision = evaluate(candidate, ledger=ledger, settings=only(oom_count={"tolerance": 0.5}))
+    (outcome,) = decision.outcomes
+    assert outcome.is_far_worse
+    assert outcome.refuses
+    assert outcome.change is None

@@ -127,7 +127,7 @@ class RuleResult(records.Record):
     @property
     def is_far_worse(self) -> bool:
         """Whether it is not comparable, and too bad to be blessed unseen; see `drift`."""
-        return self.verdict is Verdict.INCOMPARABLE and self.change is not None
+        return self.verdict is Verdict.INCOMPARABLE and self.baseline is not None
 
     @property
     def checked(self) -> bool:

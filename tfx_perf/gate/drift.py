@@ -143,6 +143,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
     if sign * value <= sign * bound:
         return None
     before = float(np.median([run.figures.get(key, figure) for run, figure in recent]))
+    scale = max(abs(before), rule.min_baseline)
     comparison = compared(key, value, "the last blessed runs'", before)
     # If none is comparable, the headline says what differs.
     changed = _changed(last, candidate) if case.comparable else ""
@@ -159,7 +160,7 @@ def far_worse(key: str, rule: Rule, case: Case) -> RuleResult | None:
         ),
         value=value,
         baseline=before,
-        change=(value - before) / max(abs(before), rule.min_baseline),
+        change=(value - before) / scale if scale else None,
         tolerance=rule.tolerance,
         lowest=bound if sign < 0 else None,
         highest=bound if sign > 0 else None,
