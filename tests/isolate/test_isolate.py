@@ -7,6 +7,7 @@ ends all that it has started (`guard`).
 import contextlib
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -190,6 +191,20 @@ def test_an_error_of_the_code_is_distinguished_from_one_of_the_machine(run, name
     with pytest.raises(errors.ChildError) as caught:
         run(name)
     assert caught.value.may_pass == may_pass
+
+
+def test_more_files_may_be_open_than_select_can_watch(run):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 2000:
+        pytest.skip("this machine allows fewer than 2,000 open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2000, before[0]), before[1]))
+    try:
+        with contextlib.ExitStack() as files:
+            for _ in range(1100):
+                files.enter_context(open(os.devnull))
+            assert run("add", left=1, right=2)["sum"] == 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.one_case

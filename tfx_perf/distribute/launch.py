@@ -75,7 +75,7 @@ def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
         failed, code = WorkerFailure.of(error, name=name), error.code or 0
         if not isinstance(code, int):
             print(code, file=log)  # the command reports it, like an exception
-        if failed.may_pass or not isinstance(code, int):  # otherwise the exit code suffices
+        if code and (failed.may_pass or not isinstance(code, int)):  # else the code suffices
             failed.leave_in(failure_folder)
         return code if isinstance(code, int) else _FAILED
     except (Exception, KeyboardInterrupt) as error:

@@ -12,13 +12,13 @@ import fcntl
 import json
 import os
 import pathlib
-import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import connection
 from typing import IO, Any
 
 from tfx_perf.core import console, errors, formatting
@@ -52,7 +52,7 @@ class Child:
 
     def wait(self, timeout: float | None = None) -> int:
         """Waits for the exit code, negative after a signal; TimeoutExpired if it runs longer."""
-        if self._code is None and not select.select([self._answers], [], [], timeout)[0]:
+        if self._code is None and not connection.wait([self._answers.fileno()], timeout):
             raise subprocess.TimeoutExpired(str(self._pid), timeout or 0.0)
         with self._lock:
             if self._code is None:

@@ -7,12 +7,12 @@ import json
 import os
 import pathlib
 import pkgutil
-import select
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from multiprocessing import connection
 from typing import IO, Any, NamedTuple
 
 from tfx_perf.core import console, errors
@@ -61,7 +61,7 @@ def serve(orders: socket.socket, *, parent: int) -> None:
     try:
         while os.getppid() == parent:
             patience = _LOOK_SECONDS if running else _IDLE_SECONDS
-            ready = select.select([orders.fileno(), wakeup], [], [], patience)[0]
+            ready = connection.wait([orders.fileno(), wakeup], patience)
             if not ready and not running:
                 return
             if wakeup in ready:
