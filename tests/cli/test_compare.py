@@ -156,3 +156,27 @@ def test_artifacts_files_and_folders(tmp_path, capsys):
     plans = ["10 steps per execution", "50 steps per execution"]
     assert document["plans"] == {"training plan": plans}
     assert [figure["name"] for figure in document["figures"]] == ["steps_per_execution"]
+
+
+@pytest.mark.parametrize("command", ["compare", "history", "calibrate"])
+def test_names_of_metrics_are_shown_as_they_are(tmp_path, capsys, command):
+    name = "top[/5] of [green]"  # in tables, brackets mean colors
+    entries = [
+        Run(
+            run_id=f"2026-{run}", time=_NOW, environment={"device_kind": "CPU"}, figures={},
+            evaluation={name: value},
+        )  # fmt: skip
+        for run, value in (("a", 0.8), ("b", 0.9))
+    ]
+    source = tmp_path / "ledger.json"
+    Ledger(entries=tuple(entries)).write(source)
+    settings = tmp_path / "perf.yaml"
+    rules = {f"evaluation/{name}": {"tolerance": 0.1, "direction": "higher"}}
+    settings.write_text(json.dumps({"gate": {"rules": rules}}))
+    arguments = {
+        "compare": ["2026-a", "2026-b", "--source", str(source)],
+        "history": [str(source), "--metric", f"evaluation/{name}"],
+        "calibrate": [str(source), "--config", str(settings)],
+    }
+    main.cli.main([command, *arguments[command]], standalone_mode=False)
+    assert "top[/5]of[green]" in "".join(capsys.readouterr().out.split())

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+from rich import markup
 
 from tfx_perf.cli import terminal
 from tfx_perf.config import PerfConfig
@@ -52,8 +53,9 @@ def command(
     )  # fmt: skip
     for item in replayed.metrics:
         rows.add_row(
-            item.metric, str(item.beyond_limit), str(item.compared), str(item.regressions),
-            str(item.inconclusive), _percent(item.noise), _percent(item.detectable),
+            markup.escape(item.metric), str(item.beyond_limit), str(item.compared),
+            str(item.regressions), str(item.inconclusive), _percent(item.noise),
+            _percent(item.detectable),
         )  # fmt: skip
     terminal.show(rows)
 

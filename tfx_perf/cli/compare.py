@@ -220,7 +220,7 @@ def _show_values(title: str, values: Mapping[str, tuple[str, str]]) -> None:
         rows = table.Table("", "before", "after", title=title, box=box.SIMPLE_HEAD,
                            title_justify="left")  # fmt: skip
         for name, pair in values.items():
-            rows.add_row(name, *map(markup.escape, pair))
+            rows.add_row(*map(markup.escape, (name, *pair)))
         terminal.show(rows)
 
 
@@ -232,4 +232,4 @@ def _row(difference: Difference) -> tuple[str, ...]:
         change = f"{formatting.signed_percent(difference.ratio - 1)}%"
     if difference.better is not None:
         change = f"[{'green' if difference.better else 'red'}]{change}[/]"
-    return formatting.label(key), *shown, change
+    return markup.escape(formatting.label(key)), *shown, change

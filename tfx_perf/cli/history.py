@@ -119,7 +119,8 @@ def _as_table(
     rows = table.Table(title=title, box=box.SIMPLE_HEAD)
     rows.add_column("run", overflow="fold", min_width=16)
     for key in keys:
-        rows.add_column(formatting.label(key).replace(" ", "\n"), justify="right", no_wrap=True)
+        heading = markup.escape(formatting.label(key)).replace(" ", "\n")
+        rows.add_column(heading, justify="right", no_wrap=True)
     shows_who = any(run.trained_on not in ("", "1 replica") for run in runs)
     if shows_who:
         rows.add_column("trained on")
@@ -183,7 +184,7 @@ def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str], *, whose: str) -
             drawn = zip(bars(values), marks, strict=True)
             figures = (min(known), max(known), values[-1])
             rows.add_row(
-                formatting.label(key),
+                markup.escape(formatting.label(key)),
                 "".join(f"[{color}]{bar}[/]" for bar, (_, color) in drawn),
                 *(formatting.format_value(key, figure) for figure in figures),
             )
