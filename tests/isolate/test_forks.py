@@ -230,9 +230,10 @@ except errors.ChildError as error:
     "first",
     [
         "import os; [os.close(stream) for stream in (0, 1, 2)]",
+        "import os; os.close(1)",  # the next file that is opened gets its number
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
     ],
-    ids=["closed streams", "SIGCHLD"],
+    ids=["closed streams", "closed output", "SIGCHLD"],
 )
 def test_unusual_parents(run, tmp_path, first):
     then = f"""

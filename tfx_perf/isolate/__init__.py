@@ -132,8 +132,10 @@ def _standard_streams() -> tuple[int, int]:
         try:
             os.fstat(stream)
         except OSError:
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), stream)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != stream:  # the lowest free number may be the stream's own
+                os.dup2(nowhere, stream)
+                os.close(nowhere)
     return 1, 2
 
 

@@ -45,7 +45,7 @@ class CheckpointStore:
 
     Example:
         >>> store = CheckpointStore("/tmp/run")
-        >>> store.save(write_state)  # returns the manifest
+        >>> store.save(fill)  # `fill` writes into a folder and returns the manifest
         >>> folder, found = store.latest()
     """
 
