@@ -1,6 +1,7 @@
 """After trials in the training process everything is restored, also outside of the model."""
 
 import sys
+import threading
 import traceback
 
 import numpy as np
@@ -158,3 +159,26 @@ def test_values_that_a_strategy_keeps_per_device_are_saved_per_device():
     assert not any(each is whole for each in found)
     found = initial_state.variables_outside(beside=[whole])
     assert not any(each is part for each in found)
+
+
+def test_another_thread_may_build_a_tuple_while_variables_are_searched_for(monkeypatch):
+    building, searching, built = threading.Event(), threading.Event(), []
+
+    def items():
+        building.set()
+        searching.wait(10)
+        yield from range(50)  # more than the tuple has room for
+
+    def components(variable):
+        searching.set()
+        thread.join(10)
+        return ()
+
+    thread = threading.Thread(target=lambda: built.append(tuple(items())))
+    thread.start()
+    building.wait(10)
+    variable = tf.Variable(1.0)
+    monkeypatch.setattr(initial_state, "components", components)
+    outside = initial_state.variables_outside(beside=[])
+    assert any(each is variable for each in outside)
+    assert built == [tuple(range(50))]

@@ -95,13 +95,13 @@ def variables_outside(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | N
     it would sum the parts of all workers, and another worker may have deleted it.
     """
     known = {id(part) for variable in beside for part in with_components(variable)}
-    is_variable: dict[type, bool] = {}
+    classes: list[type] = [tf.Variable]
+    for cls in classes:  # which grows
+        classes += cls.__subclasses__()
     outside, size_bytes = [], 0
-    for each in gc.get_objects():
-        kind = type(each)
-        if kind not in is_variable:
-            is_variable[kind] = tf.Variable in kind.__mro__  # issubclass is slow for ABCs
-        if not is_variable[kind] or id(each) in known:
+    # Not `get_objects`: holding a tuple that another thread is building is an error there.
+    for each in gc.get_referrers(*classes):
+        if type(each) not in classes or id(each) in known:
             continue
         with contextlib.suppress(Exception):  # a graph's, or deleted
             if components(each):
