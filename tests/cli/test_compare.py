@@ -9,6 +9,7 @@ from perf_records import training_record
 
 from tfx_perf.cli import compare as comparison
 from tfx_perf.cli import main
+from tfx_perf.core import errors
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.mlmd.runs import RecordedRun
@@ -143,6 +144,12 @@ def test_json_has_plain_units(source, capsys):
     assert figure == {
         "name": "step_time_seconds", "before": 0.75, "after": 0.25, "ratio": pytest.approx(1 / 3),
     }  # fmt: skip
+
+
+def test_the_folder_of_a_ledger_is_no_run(tmp_path):
+    Ledger().write(tmp_path / "ledger.json")
+    with pytest.raises(errors.UserError, match="in a ledger is named by its id, with --source"):
+        main.cli.main(["compare", str(tmp_path), str(tmp_path)], standalone_mode=False)
 
 
 def test_artifacts_files_and_folders(tmp_path, capsys):

@@ -273,8 +273,21 @@ def test_the_folder_of_a_script_has_its_last_run(kinds, tmp_path, said):
     assert title in said("history", folder)
     with pytest.raises(errors.UserError, match=f"of a run's figures, e.g. {folder}"):
         said("history", tmp_path)
-    with pytest.raises(errors.UserError, match="of one run. Give the gate.baseline_uri"):
-        said("calibrate", folder)
+    for command in (["calibrate", folder], ["bless", "now", "--reason", "x", "--source", folder]):
+        with pytest.raises(errors.UserError, match="of one run. Give the gate.baseline_uri"):
+            said(*command)
+
+
+@pytest.mark.parametrize("quality", [{}, {"auc": 0.8}])
+def test_a_metric_that_no_run_has_is_an_error(quality, tmp_path, said):
+    run = Run(
+        run_id="a", time=_START, environment={}, figures={"step_time_seconds": 1.0},
+        evaluation=quality,
+    )  # fmt: skip
+    Ledger(entries=(run,)).write(tmp_path / "ledger.json")
+    nearest = "e.g. evaluation/auc" if quality else "and none is on record"
+    with pytest.raises(errors.UserError, match=nearest):
+        said("history", tmp_path / "ledger.json", "--metric", "evaluation/acu")
 
 
 def test_command_writes_json_of_all_metrics_or_of_some_by_prefix(recorder, database, said):
@@ -407,7 +420,7 @@ def test_a_folder_is_resolved_to_a_database_in_below_or_beside_it(
 @pytest.mark.parametrize(
     ("command", "files", "words"),
     [
-        ("history", ["Trainer/model/a"], ["a ledger's JSON file", "has neither. Give the file"]),
+        ("history", ["Trainer/model/a"], ["a ledger's JSON file", "has none. Give the file"]),
         ("history", ["Trainer/model/a", "a/metadata.sqlite", "b/metadata.sqlite"],
          ["several. Give one of them: ", "b/metadata"]),
         ("history", [], [", a folder that holds neither"]),
@@ -439,7 +452,7 @@ def test_other_programs_json_in_a_folder_is_no_ledger(tmp_path, call_command):
     (tmp_path / "package.json").write_text('{"name": "x"}')
     done = call_command("history", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"Received: path={tmp_path}, which has neither." in done.stderr
+    assert f"Received: path={tmp_path}, which has none." in done.stderr
 
 
 def test_a_ledger_without_runs_of_a_pipeline_says_whose(ledger, tmp_path, said):

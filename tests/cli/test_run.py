@@ -107,7 +107,7 @@ def test_a_pipeline_that_fails_is_one_line_and_exit_code_1(tfx_perf, tmp_path):
 @pytest.mark.slow
 def test_a_script_that_runs_no_pipeline_has_failed(tfx_perf):
     done = tfx_perf("here.py", "nothing")
-    assert done.returncode == 1
+    assert done.returncode == 2
     _, failure, log = done.stderr.splitlines()
     assert failure == "tfx-perf: here.py failed: it has run no pipeline in this process."
     assert log.startswith("Log: ")

@@ -133,8 +133,12 @@ def pipeline_runs(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("pipeline_runs")
 def test_runs_of_a_pipeline_come_from_their_evaluations_and_refused_ones_on_request():
-    def ids(**options):
-        return [found.run_id for found in history.judged_runs("metadata.sqlite", **options)]
-
-    assert ids() == ["a"]
-    assert ids(with_refused=True) == ["a", "b"]
+    judged = history.judged_runs("metadata.sqlite")
+    assert [(found.run_id, is_blessed) for found, is_blessed in judged] == [
+        ("a", True), ("b", False),
+    ]  # fmt: skip
+    shown = CliRunner().invoke(calibrate.command, ["metadata.sqlite"]).stdout
+    assert "1 refused run left out; --refused replays it, too" in shown
+    shown = CliRunner().invoke(calibrate.command, ["metadata.sqlite", "--refused"]).stdout
+    assert "left out" not in shown
+    assert "1 run replayed" in shown

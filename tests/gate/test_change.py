@@ -100,6 +100,59 @@ def test_a_negative_loss_gets_worse_as_it_rises():
     assert judge("train_loss", -9.4, [-10.0] * 8, tolerance=0.05).verdict is Verdict.REGRESSION
 
 
+def judge_loss(value, before, *, code="1", rule=None, is_of_script=False):
+    """Returns the answer on a loss of a run with this code; the blessed ones had code 1."""
+
+    def trained(name, loss, *, code, minute):
+        made = run(name, minute, train_loss=loss, train_step_count=2000.0)
+        conditions = {"code": code} if code else {"training": "1"}
+        return made.model_copy(update={"conditions": conditions, "is_of_script": is_of_script})
+
+    ledger = Ledger(
+        entries=tuple(
+            trained(f"r{place}", loss, code="1", minute=place) for place, loss in enumerate(before)
+        )
+    )
+    candidate = trained("new", value, code=code, minute=100)
+    settings = only(train_loss=rule or {"tolerance": 0.05, "min_baseline": 0.1})
+    return evaluate(candidate, ledger=ledger, settings=settings)
+
+
+@pytest.mark.parametrize("before", [[0.226], [0.2, 0.25, 0.23, 0.224]])
+def test_a_loss_without_a_seed_may_vary_until_five_runs_show_how_much(before):
+    found = judge_loss(0.2948, before).outcomes[0]
+    assert (found.verdict, found.refuses) == (Verdict.PASS, False)
+    assert found.reason.endswith("which unchanged code and settings explain.")
+    assert found.highest == pytest.approx(1.4 * 0.226, rel=0.01)
+    assert judge_loss(0.33, before).outcomes[0].verdict is Verdict.REGRESSION
+
+
+@pytest.mark.parametrize(
+    "case",
+    [{"code": "2"}, {"code": ""}, {"before": [0.226] * 5}, {"is_of_script": True},
+     {"rule": {"tolerance": 0.05, "max_regression": 0.2}}],
+)  # fmt: skip
+def test_other_code_more_runs_or_a_wish_for_certainty_end_that(case):
+    found = judge_loss(0.2948, **{"before": [0.226], **case})
+    assert found.outcomes[0].verdict is Verdict.REGRESSION
+
+
+def test_a_refused_loss_tells_what_changed_and_what_makes_it_repeat():
+    found = judge_loss(0.5, [0.226])
+    assert "Unchanged since blessed run r0: the code." in found.headline
+    assert "if it is chance, set training.seed" in found.outcomes[0].remedy.suggestion
+
+
+def test_a_refused_step_time_is_shown_beside_its_cpu_time():
+    before, after = (
+        run(name, step_time_seconds=step, step_cpu_time_seconds=cpu)
+        for name, step, cpu in (("r0", 1.0e-3, 2.0e-3), ("new", 1.5e-3, 2.02e-3))
+    )
+    settings = only(step_time_seconds={"tolerance": 0.03})
+    headline = evaluate(after, ledger=Ledger(entries=(before,)), settings=settings).headline
+    assert "A step took 2.02 ms of CPU time, in blessed run r0 2.00 ms." in headline
+
+
 TIME_AND_RATE = only(
     step_time_seconds={"tolerance": 0.03}, examples_per_second={"tolerance": 0.03, "optional": True}
 )

@@ -58,6 +58,17 @@ def test_no_text_breaks_the_markdown_table(refused):
     assert "**regression**" in markdown_of(refused)
 
 
+def test_the_summary_of_a_github_job_has_each_decision(refused, monkeypatch, tmp_path):
+    gate_report.add_to_job_summary(refused)  # no job: nothing happens
+    summary = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    for _ in range(2):
+        gate_report.add_to_job_summary(refused)
+    assert summary.read_text() == f"{markdown_of(refused)}\n" * 2
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "missing" / "summary.md"))
+    gate_report.add_to_job_summary(refused)  # telemetry ends no run
+
+
 def test_junit_survives_characters_that_xml_cannot_hold(refused):
     odd = refused.model_copy(update={"headline": "a\x00b <&> \x1b[31m"})
     suite = ElementTree.fromstring(junit_of(odd)).find("testsuite")

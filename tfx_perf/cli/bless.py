@@ -92,7 +92,7 @@ def _record(
     )
     has_metadata = True
     if source:
-        source = history.resolved(source)
+        source = history.resolved_ledger(source)
         has_metadata = history.is_metadata(source)
         places.append(
             LedgerArtifacts(source, pipeline=pipeline) if has_metadata else LedgerFolder(source)

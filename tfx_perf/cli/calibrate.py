@@ -38,13 +38,19 @@ def command(
     from tfx_perf.gate import calibration, history
 
     settings = PerfConfig.from_yaml(settings_path) if settings_path else PerfConfig()
-    runs = history.judged_runs(source, pipeline=pipeline, with_refused=refused)
+    judged = history.judged_runs(source, pipeline=pipeline)
+    runs = [run for run, is_blessed in judged if refused or is_blessed]
     replayed = calibration.replay(runs, settings.gate)
     if as_json:
         document = replayed.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": replayed.false_alarm_rate})
         return
     click.echo("\n".join(_findings(replayed, run_count=len(runs), settings_path=settings_path)))
+    if left_out := len(judged) - len(runs):
+        click.echo(
+            f"{formatting.counted(left_out, 'refused run')} left out; --refused replays "
+            f"{'it' if left_out == 1 else 'them'}, too"
+        )
     if not replayed.metrics:
         return
     rows = terminal.figures_table(

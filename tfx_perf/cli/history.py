@@ -65,6 +65,11 @@ def command(
     from tfx_perf.mlmd import runs as recorded_runs
 
     runs = history.read(source, pipeline=pipeline, limit=limit)
+    known = sorted({key for run in runs for key in run.metrics if metrics.is_evaluation(key)})
+    keys = tuple(
+        names.pick(key, known, what="metric") if runs and metrics.is_evaluation(key) else key
+        for key in keys
+    )
     if html_path:
         _write_page(runs, keys or _DEFAULT_METRICS, html_path)
     if as_json:
@@ -86,8 +91,7 @@ def command(
 
 
 def _key(name: str) -> str:
-    # Only the runs can say which metrics Evaluator has.
-    if metrics.is_evaluation(name):
+    if metrics.is_evaluation(name):  # only the runs can tell
         return name
     return names.pick(metrics.new_key(name), list(metrics.CATALOGUE), what="metric")
 

@@ -36,8 +36,8 @@ def command(
     The terminal shows a line for each node, and at the end what tfx-perf's components found:
     the plans, whether the gate has blessed the run, why not, and what to do. What TFX,
     TensorFlow and others log goes into a file. The script and its ARGUMENTS stay as they are. The
-    exit code is 1 if the pipeline fails or the script runs none; a refusal is a result, not a
-    failure. If the script itself refuses, e.g. an argument, its own words and exit code follow.
+    exit code is 1 if the pipeline fails, 2 if the script runs none; a refusal is a result, not
+    a failure. If the script itself refuses, e.g. an argument, its own words and exit code follow.
     """
     path = options.checked_script(script)
     log = pathlib.Path(log_path or path.with_suffix(".tfx-perf.log").name).absolute()
@@ -64,7 +64,7 @@ def command(
             code, failure = _run(script, log)
     if not (nodes or code):
         failure = "it has run no pipeline in this process. For Keras scripts, see docs/keras.md."
-        code = _FAILED
+        code = console.EXIT_USER_ERROR
     if as_json:
         ended = [dataclasses.asdict(node) for node in nodes]
         terminal.show_json({"nodes": ended, "failure": failure or None, "log": str(log)})

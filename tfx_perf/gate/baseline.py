@@ -119,6 +119,7 @@ def changes(rules: Mapping[str, Rule], case: Case) -> tuple[dict[str, Change], f
                 baseline_runs=case.settings.baseline_runs,
                 rule=rule,
                 own_errors=noise.own_errors(key, candidate=case.candidate, blessed=blessed),
+                is_repeat=all(case.candidate.repeats(run) for run in blessed),
             )
     by_metric = _at_one_level(by_metric)
     factors = {

@@ -21,6 +21,8 @@ _BUDGET_LEVEL = 0.05
 _OWN_SHARE = 0.5
 # The smallest factor to suggest: a training that is longer by less would hardly differ.
 _LEAST_FACTOR = 2.0
+# Without a seed, losses of unchanged code may differ by this many max_regressions.
+_BUDGETS_OF_REPEATS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Change:
         rule: with a tolerance.
         level_runs: the runs at the current level by other figures, too; without any of these runs,
             this figure alone determines the level.
+        is_repeat: whether all these runs, and the candidate, had the same code and settings.
     """
 
     key: str
@@ -43,6 +46,7 @@ class Change:
     host_factor: float = 1.0
     own_errors: OwnErrors = OwnErrors()
     level_runs: Collection[str] = ()
+    is_repeat: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -58,6 +62,12 @@ class Change:
     def varies_with_the_data(self) -> bool:
         """Whether its variation comes from the data, and the rule does not ask for certainty."""
         return noise.kind(self.key) is noise.Kind.QUALITY and self.rule.max_regression is None
+
+    @property
+    def is_learning_noise(self) -> bool:
+        """Whether it is a loss of repeated trainings, too few to show how much it varies."""
+        is_loss = metrics.lookup(self.key).unit == "loss" and self.varies_with_the_data
+        return is_loss and self.is_repeat and len(self.level) <= noise.PRIOR_DEGREES
 
     @functools.cached_property
     def samples(self) -> Sequence[float]:
@@ -161,6 +171,8 @@ class Change:
         tolerance = self.rule.smallest_change * self.scale
         if self.is_exact:
             return tolerance
+        if self.is_learning_noise:
+            tolerance = _BUDGETS_OF_REPEATS * self.rule.largest_change * self.scale
         quantiles = self.prediction.quantile(level)
         return max(tolerance, self.excess(self.prediction, quantiles, start=self.baseline))
 
@@ -216,7 +228,9 @@ class Change:
         name = "last blessed run's" if self.is_exact else "baseline"
         comparison = compared(self.key, self.value, f"the {name}", self.baseline)
         is_worse = self.worse > self.rule.smallest_change * self.scale
-        if is_worse and (self.is_exact or self.p_value <= level):
+        is_unlikely = self.is_exact or self.p_value <= level
+        is_explained = self.is_learning_noise and self.worse <= self.threshold(level)
+        if is_worse and is_unlikely and not is_explained:
             because = "the tolerance allows" if self.is_exact else "tolerance and noise allow"
             return Verdict.REGRESSION, f"{comparison}, beyond what {because} ({shown(allowed)})."
         # How much worse the figure may be; a rate cannot fall below 0.
@@ -230,7 +244,8 @@ class Change:
                 f"{comparison}; {self._doubt(worst)}, and {self.rule.largest_change:.1%} must "
                 "be ruled out."
             )
-        return Verdict.PASS, f"{comparison}{', which noise explains' if is_worse else ''}."
+        because = "unchanged code and settings explain" if is_unlikely else "noise explains"
+        return Verdict.PASS, f"{comparison}{f', which {because}' if is_worse else ''}."
 
     def _doubt(self, worst: float) -> str:
         """Returns why the figure may be that much worse."""

@@ -61,14 +61,9 @@ def read(
 
 def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
     """Returns the blessed runs of a source as for `read`; None means the only pipeline there."""
-    source = resolved(source)
+    source = resolved_ledger(source)
     if is_metadata(source):
         return LedgerArtifacts(source, pipeline=pipeline).read()
-    if _is_artifact(source):
-        raise errors.UserError(
-            f"{_EXPECTED}. Received: path={source}, which has the figures of one run. Give the "
-            "gate.baseline_uri of its settings, which has all blessed runs."
-        )
     if storage.is_file(source):
         return Ledger.read(source)
     ledger = LedgerFolder(source).read()
@@ -87,7 +82,12 @@ def read_artifact(path: str) -> RecordedRun:
     file = storage.path(path)
     if not storage.is_file(file):
         files = [file / name for name in _ARTIFACTS if storage.exists(file / name)]
-        file = max(files, key=storage.modified_time, default=file / _ARTIFACTS[0])
+        if not files:
+            raise errors.UserError(
+                f"Expected {' or '.join(_ARTIFACTS)}, or a folder that has one. Received: "
+                f"path={path}, which has none. A run in a ledger is named by its id, with --source."
+            )
+        file = max(files, key=storage.modified_time)
     if _schema(file) != TrainingRecord.SCHEMA:
         decision = GateRecord.read(file)
         run = _runs_of(Ledger(entries=(decision.candidate,)))[0]
@@ -114,21 +114,21 @@ def read_artifact(path: str) -> RecordedRun:
     )
 
 
-def judged_runs(
-    source: str, *, pipeline: str | None = None, with_refused: bool = False
-) -> list[Run]:
-    """Returns the readable runs as the gate saw them, oldest first, for judging them again."""
+def judged_runs(source: str, *, pipeline: str | None = None) -> list[tuple[Run, bool]]:
+    """Returns the readable runs as the gate saw them, oldest first, and whether each is blessed."""
     source = resolved(source)
     if not is_metadata(source):
         entries = read_ledger(source).entries
-        return [run for run in entries if pipeline is None or run.pipeline in ("", pipeline)]
-    runs: dict[str, Run] = {}  # several runs may have taken one from cache
+        return [
+            (run, True) for run in entries if pipeline is None or run.pipeline in ("", pipeline)
+        ]
+    runs: dict[str, tuple[Run, bool]] = {}  # several runs may have taken one from cache
     for run in reversed(read(source, pipeline=pipeline)):
-        if run.blessed is None or not (run.blessed or with_refused):
+        if run.blessed is None:
             continue
         try:
             folder = run.folders["PerfEvaluation"]
-            runs[folder] = read_judged(folder)
+            runs[folder] = read_judged(folder), run.blessed
         except (KeyError, errors.UserError) as error:
             _LOGGER.warning("Skipping run %s: %s", run.run_id, error)
     return list(runs.values())
@@ -158,7 +158,7 @@ def resolved(source: str) -> str:
     if not files:
         raise errors.UserError(
             f"{_EXPECTED}, or a folder that has {' or '.join(_DATABASES)} in it or beside it. "
-            f"Received: path={source}, which has neither. {_remedy(folder)}"
+            f"Received: path={source}, which has none. {_remedy(folder)}"
         )
     if len(files) > 1:
         names = ", ".join(map(str, sorted(files)))
@@ -167,6 +167,17 @@ def resolved(source: str) -> str:
             f"Give one of them: {names}."
         )
     return str(files[0])
+
+
+def resolved_ledger(source: str) -> str:
+    """Returns what `resolved` does; raises a UserError for the figures of one run."""
+    source = resolved(source)
+    if not is_metadata(source) and _is_artifact(source):
+        raise errors.UserError(
+            f"{_EXPECTED}. Received: path={source}, which has the figures of one run. Give the "
+            "gate.baseline_uri of its settings, which has all blessed runs."
+        )
+    return source
 
 
 def _remedy(folder: pathlib.Path) -> str:
@@ -187,7 +198,10 @@ def is_metadata(source: str) -> bool:
     if "://" in source:
         return False
     if not storage.exists(source):
-        raise errors.UserError(f"{_EXPECTED}. Received: path={source}, which does not exist.")
+        raise errors.UserError(
+            f"{_EXPECTED}. Received: path={source}, which does not exist. A pipeline's first run "
+            "creates its database."
+        )
     return storage.is_file(source) and not source.endswith(".json")
 
 

@@ -12,7 +12,7 @@ from tfx_perf.gate.decision import GateRecord, Remedy, RuleResult, Verdict, reme
 from tfx_perf.gate.run import Run
 from tfx_perf.training import scaling
 
-_PEAK = "peak_flops_per_second"
+_PEAK, _CPU_TIME = "peak_flops_per_second", "step_cpu_time_seconds"
 # A machine is slower below this share of the lowest peak; its peaks differ by a few percent.
 _SLOWER = 0.8
 # No larger tolerance is suggested: such a gate would tolerate everything.
@@ -30,7 +30,10 @@ _MOST_REFUSALS = 5
 def headline(outcomes: Sequence[RuleResult], case: Case) -> str:
     """Returns the decision and its grounds; says first if no blessed run is comparable."""
     sentences = [_decision(outcomes)]
-    if any(item.refuses and item.may_be_settled for item in outcomes):
+    if any(
+        item.refuses and (item.may_be_settled or item.verdict is Verdict.REGRESSION)
+        for item in outcomes
+    ):
         sentences += _circumstances(case.candidate, case.compared)
     compared = [item.metric for item in outcomes if item.kind == "change" and item.checked]
     if outcomes and case.differences and case.candidate.environment:
@@ -96,6 +99,10 @@ def _circumstances(candidate: Run, baseline: Sequence[Run]) -> Iterator[str]:
         )
         if candidate.budget_lack:
             yield f"Its trials used up their budget: {candidate.budget_lack}."
+    cpu_times = [run.figure(_CPU_TIME) for run in (candidate, last) if run]
+    if last and None not in cpu_times:
+        now, then = map(formatting.format_seconds, cpu_times)
+        yield f"A step took {now} of CPU time, in blessed run {last.run_id} {then}."
     if peaks := _slower_peaks(candidate, baseline):
         peak, lowest = (f"{each / 1e9:.3g}" for each in peaks)
         yield (
@@ -128,9 +135,9 @@ def _slower_peaks(candidate: Run, baseline: Sequence[Run]) -> tuple[float, float
     return here, min(known)
 
 
-def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case) -> Remedy:
+def remedy(outcome: RuleResult, rule: Rule, *, results: Sequence[RuleResult], case: Case) -> Remedy:
     """Returns the setting behind a refusal, its value, and advice for all answers to its rule."""
-    setting, value, words = _suggested(outcome, rule, of_rule=of_rule, case=case)
+    setting, value, words = _suggested(outcome, rule, results=results, case=case)
     is_slower = bool(_slower_peaks(case.candidate, case.compared))
     is_doubtful = (outcome.verdict is Verdict.INCONCLUSIVE or is_slower) and outcome.may_be_settled
     if is_doubtful and case.candidate.is_of_script:
@@ -139,9 +146,10 @@ def remedy(outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], ca
 
 
 def _suggested(
-    outcome: RuleResult, rule: Rule, *, of_rule: Sequence[RuleResult], case: Case
+    outcome: RuleResult, rule: Rule, *, results: Sequence[RuleResult], case: Case
 ) -> tuple[str, str, str]:
     of_key, settings = f"gate.rules.{outcome.metric}", case.settings
+    of_rule = [item for item in results if item.metric == outcome.metric]
     if outcome.verdict is Verdict.LIMIT:
         value = outcome.value or 0.0  # a figure beyond a limit is known
         is_max = rule.min is None or value >= rule.min
@@ -155,15 +163,25 @@ def _suggested(
         return f"{of_key}.{name}", f"{limit:g}", words
     if outcome.verdict is Verdict.REGRESSION:
         words = "if the change is intended, bless the run"
+        if metrics.lookup(outcome.metric).unit == "loss":
+            seed = "seed the script" if case.candidate.is_of_script else "set training.seed"
+            words += f"; if it is chance, {seed}"
         # Any rise of a deterministic counter is a real change.
         if not metrics.lookup(outcome.metric).is_deterministic:
             words += _tolerating(rule, of_rule)
         return f"{of_key}.tolerance", f"{rule.tolerance:g}", words
     if outcome.verdict is Verdict.INCONCLUSIVE:
         how = "longer or on a quieter machine"
-        if outcome.shortness and outcome.shortness.factor <= _MOST_TIMES_AS_LONG:
-            how = f"{_rounded(outcome.shortness.factor, up=True)} times as long"
-            if outcome.shortness.is_of_baseline:
+        short = [
+            item.shortness
+            for item in results
+            if item.shortness and item.verdict is Verdict.INCONCLUSIVE
+            and not case.rules[item.metric].advisory
+        ]  # fmt: skip
+        longest = max(short, key=lambda item: item.factor, default=None)
+        if outcome.shortness and longest and longest.factor <= _MOST_TIMES_AS_LONG:
+            how = f"{_rounded(longest.factor, up=True)} times as long"
+            if any(item.is_of_baseline for item in short):
                 how += " and bless the first such run"
         words = f"train {how}{_tolerating(rule, of_rule)}"
         return f"{of_key}.tolerance", f"{rule.tolerance:g}", words

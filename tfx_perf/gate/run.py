@@ -175,6 +175,14 @@ class Run(records.Record):
         is_cached = self.artifact is not None and self.artifact == other.artifact
         return self.key == other.key or (is_cached and self.shares_node_with(other))
 
+    def repeats(self, other: "Run") -> bool:
+        """Whether a pipeline trained both with the same code, arguments and settings.
+
+        A script's digest leaves out its arguments.
+        """
+        is_known = "code" in self.conditions and not self.is_of_script
+        return is_known and self.conditions == other.conditions
+
     def figure(self, key: str) -> float | None:
         """Returns a figure by its key in `metrics.lookup`, None if the run does not have it."""
         if metrics.is_evaluation(key):

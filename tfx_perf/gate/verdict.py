@@ -22,7 +22,7 @@ from tfx_perf.gate.run import Run
 PER_STEP = frozenset(
     (
         "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
-        "examples_per_second", "achieved_flops_per_second", "mfu_ratio",
+        "step_cpu_time_seconds", "examples_per_second", "achieved_flops_per_second", "mfu_ratio",
         "cost_per_million_examples",
     )
 )  # fmt: skip
@@ -69,8 +69,7 @@ def evaluate(
             settings.policy, outcome, quality_holds=quality_holds
         )
         if refuses:
-            of_rule = [item for item in results if item.metric == outcome.metric]
-            remedy = messages.remedy(outcome, rule, of_rule=of_rule, case=case)
+            remedy = messages.remedy(outcome, rule, results=results, case=case)
         update = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
         outcomes.append(outcome.model_copy(update=update))
     return GateRecord(
