@@ -372,6 +372,7 @@ class _Output:
         self._write(gate_record.FILE_NAME, decision)
         page = gate_report.report_on(decision)
         report = self._write(GATE_REPORT_FILE, page)
+        gate_report.add_to_job_summary(decision)
         evaluation = (self.folder or pathlib.Path()) / gate_record.FILE_NAME  # needs a folder
         uri = shlex.quote(str(settings.baseline_uri))
         which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"

@@ -78,6 +78,7 @@ class Executor(base_executor.BaseExecutor):
         )
         for name, text in gate_report.files_beside(decision).items():
             storage.write_text(storage.path(evaluation.uri) / name, text)
+        gate_report.add_to_job_summary(decision)
         artifacts.publish(
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
             ledger_store.extended(known, decision, settings=settings),

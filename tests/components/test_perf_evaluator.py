@@ -107,7 +107,8 @@ def test_a_training_without_figures_is_invalid_and_says_why(gate):
     assert ledger_in(outputs) == ledger_in(first)
 
 
-def test_the_evaluation_has_payload_report_and_figures(gate):
+def test_the_evaluation_has_payload_report_and_figures(gate, monkeypatch, tmp_path):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     first = gate.run(FAST)
     evaluation = gate.run(SLOW, ledger=[first["updated_ledger"]])["evaluation"]
     record = GateRecord.read(pathlib.Path(evaluation.uri) / "evaluation.json")
@@ -118,6 +119,7 @@ def test_the_evaluation_has_payload_report_and_figures(gate):
     assert evaluation.get_string_custom_property("headline") == record.headline
     for name in ("report.html", "evaluation.md", "junit.xml"):
         assert record.headline in (pathlib.Path(evaluation.uri) / name).read_text()
+    assert record.headline in (tmp_path / "summary.md").read_text()
 
 
 def test_the_ledger_keeps_as_many_runs_as_configured(gate):

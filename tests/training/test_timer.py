@@ -130,6 +130,22 @@ def test_the_wait_between_calls_of_an_epoch_counts(monkeypatch):
     assert timer.host_share() == pytest.approx(4.0 / 5.0)  # the host's time is that between steps
 
 
+def test_cpu_time_is_that_of_steady_steps_inside_epochs(monkeypatch):
+    clock, cpu = Clock(monkeypatch), 5.0
+    monkeypatch.setattr(time, "process_time", lambda: cpu)
+    timer = StepTimer()
+
+    def step_seconds(epoch, call):
+        nonlocal cpu
+        cpu += 70.0 if call == 0 else 3.0  # tracing, then validation
+        return 2.0
+
+    run_epochs(timer, clock, epochs=[6, 6], step_seconds=step_seconds)
+    assert timer.cpu_seconds() == pytest.approx(0.3)
+    assert timer.part(0, 6).cpu_seconds() == pytest.approx(0.3)
+    assert timer.part(0, 1).cpu_seconds() is None
+
+
 def test_a_short_training_counts_the_few_steps_it_has(monkeypatch):
     clock = Clock(monkeypatch)
     timer = StepTimer()

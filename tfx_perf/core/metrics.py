@@ -175,6 +175,7 @@ _METRICS = [
         ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilization: as MFU, with what is computed again."),
         ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it. Measured only if tuning timed plans in turns."),
         ("python_overhead_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
+        ("step_cpu_time_seconds", "seconds", _LOWER, "CPU time of a step in all threads of its process, after warm-up; waits do not count."),
         ("energy_joules", "joules", _LOWER, "Energy of the processors and GPUs of all training hosts during fit, other users included."),
         ("energy_per_example_joules", "joules", _LOWER, "The same over the examples that were trained on."),
         ("plan_speedup_ratio", "times", _HIGHER, "Keras fit's step time over the chosen plan's, measured in tuning."),

@@ -1,5 +1,7 @@
 """The gate's decision: as PerfEvaluator's page, as Markdown, and as JUnit XML."""
 
+import contextlib
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -249,6 +251,14 @@ def markdown_of(record: GateRecord) -> str:
     if advice := [f"- {_escaped(str(remedy))}" for remedy in remedies(record.outcomes)]:
         lines += ["", "Remedies:", "", *advice]
     return "\n".join(lines) + "\n"
+
+
+def add_to_job_summary(record: GateRecord) -> None:
+    """Appends the decision to the summary that GitHub Actions shows of a job, if this is one."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if path:
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as summary:
+            summary.write(f"{markdown_of(record)}\n")
 
 
 def _escaped(text: str) -> str:

@@ -75,7 +75,7 @@ class EndedTraining:
         if servers:
             measured |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
             measured |= {"energy_joules": None, "energy_gap": "the workers' hosts are not counted"}
-            times["python_overhead_ratio"] = None
+            times |= {"python_overhead_ratio": None, "step_cpu_time_seconds": None}
         record = TrainingRecord(
             **dict(choice),
             jit_compile=bool(getattr(call.model, "jit_compile", False)),
@@ -206,6 +206,7 @@ def step_times(timer: StepTimer) -> dict[str, Any]:
         "step_time_p90_seconds": percentile(steady, 90),
         "step_time_p99_seconds": percentile(steady, 99),
         "python_overhead_ratio": timer.host_share(),
+        "step_cpu_time_seconds": timer.cpu_seconds(),
         "step_times": tuple(timer.series(_PLOTTED_STEPS)),
     }
 

@@ -67,6 +67,7 @@ class TrainingRecord(PlanChoice):
     compile_time_seconds: float
     first_batch_seconds: float | None = None
     python_overhead_ratio: float | None = None
+    step_cpu_time_seconds: float | None = None
     energy_joules: float | None = None
     energy_gap: str = ""  # why not all energy was counted
     fit_time_seconds: float

@@ -43,11 +43,11 @@ class StepTimer:
         self._observer = observer or CommunicationMeter()
         self._done = 0  # steps
         self._is_warm = False
-        # One entry per call. Arrays, because there may be ten million calls: they take 40 bytes a
+        # One entry per call. Arrays, because there may be ten million calls: they take 48 bytes a
         # call and give the garbage collector nothing to visit.
         self._epochs, self._steps = array.array("q"), array.array("q")
         self._begins, self._ends = array.array("d"), array.array("d")
-        self._saves = array.array("d")
+        self._saves, self._cpu_ends = array.array("d"), array.array("d")
         self._saved_seconds = 0.0
         self._epoch = 0
         self._begin = 0.0
@@ -98,6 +98,7 @@ class StepTimer:
         wait_for(logs)
         begins_epoch = self._begins_epoch
         self._ends.append(time.perf_counter())
+        self._cpu_ends.append(time.process_time())
         self._begins.append(self._begin)
         self._epochs.append(self._epoch)
         before, self._saved_seconds = self._saved_seconds, save_seconds
@@ -129,7 +130,7 @@ class StepTimer:
         copy = StepTimer()
         copy._epochs, copy._steps = self._epochs[first:last], self._steps[first:last]
         copy._begins, copy._ends = self._begins[first:last], self._ends[first:last]
-        copy._saves = self._saves[first:last]
+        copy._saves, copy._cpu_ends = self._saves[first:last], self._cpu_ends[first:last]
         return copy
 
     @property
@@ -177,6 +178,15 @@ class StepTimer:
         """Returns the mean without epochs' first calls, which wait for data, if there are more."""
         within = self._step_seconds()[self._is_steady() & self._is_within_epoch()]
         return float(np.mean(within)) if len(within) else self.mean_seconds()
+
+    def cpu_seconds(self) -> float | None:
+        """Returns the CPU time of a step, in all threads of the process; None if unknown."""
+        counted = self._is_steady() & self._is_within_epoch()
+        counted[:1] = False  # nothing is known before the first call
+        if not np.any(counted):
+            return None
+        seconds = np.diff(self._cpu_ends, prepend=0.0)[counted]
+        return float(np.sum(seconds) / np.sum(np.array(self._steps)[counted]))
 
     def epoch_start_seconds(self) -> float:
         """Returns how much the first calls of epochs add to the mean."""
