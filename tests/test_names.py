@@ -180,7 +180,8 @@ def test_members_of_classes_exist():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 members.setdefault(node.name, set()).update(names)
-                bases.setdefault(node.name, set()).update(map(ast.unparse, node.bases))
+                names_of_bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+                bases.setdefault(node.name, set()).update(names_of_bases)
     for name in members:
         for base in bases[name] & members.keys():
             members[name] |= members[base]

@@ -6,17 +6,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from tfx_perf.config.base import (
-    Count,
-    Duration,
-    NotEmpty,
-    PathText,
-    PositiveInt,
-    Section,
-    Settings,
-    Several,
-    Time,
-)
+from tfx_perf.config import base
 
 _CRON_FIELDS = (5, 6)
 _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
@@ -27,7 +17,7 @@ _OWN_FIELDS = {"environment", "operator_arguments"}
 _NO_DAG_ARGUMENTS = {"parameters", "default_args", "nodes", "python", "python_path", "container"}
 
 
-class TaskSettings(Section):
+class TaskSettings(base.Section):
     """Airflow's own arguments of an operator; those that are None are left to Airflow.
 
     Durations are `datetime.timedelta`, seconds, or ISO 8601 such as `PT5M`.
@@ -52,14 +42,14 @@ class TaskSettings(Section):
         >>> TaskSettings(pool="gpu", retries=2, retry_delay=60, execution_timeout="PT4H")
     """
 
-    retries: Count | None = None
-    retry_delay: Duration | None = None
+    retries: base.Count | None = None
+    retry_delay: base.Duration | None = None
     retry_exponential_backoff: bool | None = None
-    max_retry_delay: Duration | None = None
-    execution_timeout: Duration | None = None
+    max_retry_delay: base.Duration | None = None
+    execution_timeout: base.Duration | None = None
     pool: str | None = None
-    pool_slots: PositiveInt | None = None
-    priority_weight: PositiveInt | None = None
+    pool_slots: base.PositiveInt | None = None
+    priority_weight: base.PositiveInt | None = None
     queue: str | None = None
     owner: str | None = None
     depends_on_past: bool | None = None
@@ -72,7 +62,7 @@ class TaskSettings(Section):
         return {**set_here, **self.operator_arguments}
 
 
-class ContainerSettings(Section):
+class ContainerSettings(base.Section):
     """Runs each node in its own container instead of a process of the Airflow worker.
 
     The image holds TFX, tfx_perf and the pipeline's own code; the node's part of the
@@ -87,10 +77,10 @@ class ContainerSettings(Section):
     """
 
     operator: Literal["kubernetes", "docker"]
-    image: NotEmpty
+    image: base.NotEmpty
 
 
-class AirflowSettings(Settings):
+class AirflowSettings(base.Settings):
     """Everything about the DAG that is not in the pipeline; every key is optional.
 
     Attributes:
@@ -120,19 +110,19 @@ class AirflowSettings(Settings):
         ... )
     """
 
-    schedule: str | Duration | None = None
-    start_date: Time = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    schedule: str | base.Duration | None = None
+    start_date: base.Time = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
     catchup: bool = False
-    max_active_runs: PositiveInt = 1
-    dagrun_timeout: Duration | None = None
-    tags: Several[str] = ("tfx",)
+    max_active_runs: base.PositiveInt = 1
+    dagrun_timeout: base.Duration | None = None
+    tags: base.Several[str] = ("tfx",)
     description: str | None = None
     is_paused_upon_creation: bool | None = None
     parameters: Mapping[str, int | float | str] = pydantic.Field(default_factory=dict)
     default_args: TaskSettings = TaskSettings()
     nodes: Mapping[str, TaskSettings] = pydantic.Field(default_factory=dict)
-    python: PathText | None = None
-    python_path: Several[PathText] = ()
+    python: base.PathText | None = None
+    python_path: base.Several[base.PathText] = ()
     container: ContainerSettings | None = None
 
     @pydantic.field_validator("schedule")

@@ -18,23 +18,13 @@ from typing import Annotated, Any, ClassVar
 
 import pydantic
 
-from tfx_perf.config.base import (
-    GrpcAddress,
-    NotEmpty,
-    NotNegative,
-    Positive,
-    PositiveInt,
-    PositiveInts,
-    Section,
-    Settings,
-    Share,
-)
+from tfx_perf.config import base
 from tfx_perf.config.distribution import DistributionSettings
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.config.training import TrainingSettings
 
 
-class CompilationSettings(Section):
+class CompilationSettings(base.Section):
     """XLA.
 
     Attributes:
@@ -47,7 +37,7 @@ class CompilationSettings(Section):
     aot_signature: str | None = None
 
 
-class ScheduleSettings(Section):
+class ScheduleSettings(base.Section):
     """How often the result of tuning will be used.
 
     Attributes:
@@ -55,7 +45,7 @@ class ScheduleSettings(Section):
             save together. None: this one and as many as came before it; in a pipeline, one more.
     """
 
-    expected_runs: PositiveInt | None = None
+    expected_runs: base.PositiveInt | None = None
 
     def run_count(self, *, runs_before: int = 0, is_pipeline: bool = False) -> int:
         """Returns how many trainings will use a plan that is found now.
@@ -68,7 +58,7 @@ class ScheduleSettings(Section):
         return self.expected_runs or 1 + is_pipeline + runs_before
 
 
-class InputSettings(Section):
+class InputSettings(base.Section):
     """InputTuner: the search for a faster input.
 
     Attributes:
@@ -81,15 +71,15 @@ class InputSettings(Section):
         service_address: dispatcher of a tf.data service to try, e.g. `grpc://host:5050`.
     """
 
-    batch_size: PositiveInt | None = None
-    tuning_seconds: Positive = 60.0
-    memory_budget_bytes: PositiveInt | None = None
-    margin: NotNegative = 0.02
+    batch_size: base.PositiveInt | None = None
+    tuning_seconds: base.Positive = 60.0
+    memory_budget_bytes: base.PositiveInt | None = None
+    margin: base.NotNegative = 0.02
     allow_weaker_shuffle: bool = False
-    service_address: GrpcAddress | None = None
+    service_address: base.GrpcAddress | None = None
 
 
-class MemorySettings(Section):
+class MemorySettings(base.Section):
     """MemoryProfiler.
 
     Attributes:
@@ -100,12 +90,12 @@ class MemorySettings(Section):
             a batch near the limit a quarter.
     """
 
-    batch_sizes: PositiveInts = ()
-    max_device_utilization: Share = 0.85
-    timeout_seconds: Positive = 600.0
+    batch_sizes: base.PositiveInts = ()
+    max_device_utilization: base.Share = 0.85
+    timeout_seconds: base.Positive = 600.0
 
 
-class MonitoringSettings(Section):
+class MonitoringSettings(base.Section):
     """Metrics that OptimizedTrainer serves to Prometheus.
 
     It changes nothing about the training: neither plan nor checkpoint depends on it.
@@ -117,10 +107,10 @@ class MonitoringSettings(Section):
     """
 
     metrics_port: Annotated[int, pydantic.Field(ge=1, le=65535)] | None = None
-    metrics_host: NotEmpty = "0.0.0.0"
+    metrics_host: base.NotEmpty = "0.0.0.0"
 
 
-class PerfConfig(Settings):
+class PerfConfig(base.Settings):
     """All settings; every key is optional.
 
     Example:

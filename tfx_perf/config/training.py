@@ -4,24 +4,14 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from tfx_perf.config.base import (
-    Count,
-    LocalPath,
-    NotEmpty,
-    NotNegative,
-    Positive,
-    PositiveInts,
-    Section,
-    Seed,
-    Several,
-    Whole,
-)
+from tfx_perf.config import base
 from tfx_perf.core import storage
 
 SpeedupName = Literal["xla", "fused_update", "xla_loop", "onednn"]
+_SegmentCount = Annotated[base.Whole, pydantic.Field(ge=2)]
 
 
-class TrainingSettings(Section):
+class TrainingSettings(base.Section):
     """OptimizedTrainer: tuning, precision, checkpoints, recovery.
 
     Attributes:
@@ -57,20 +47,20 @@ class TrainingSettings(Section):
             it at once with its cause. None without `max_loss`: NaN passes, as in Keras.
     """
 
-    tuning_seconds: NotNegative = 120.0
-    steps_per_execution: PositiveInts = (10, 50)
-    excluded_speedups: Several[Literal[SpeedupName, "inexact"]] = ()
-    loss_tolerance: Positive = 0.01
-    margin: NotNegative = 0.02
-    seed: Seed | None = None
+    tuning_seconds: base.NotNegative = 120.0
+    steps_per_execution: base.PositiveInts = (10, 50)
+    excluded_speedups: base.Several[Literal[SpeedupName, "inexact"]] = ()
+    loss_tolerance: base.Positive = 0.01
+    margin: base.NotNegative = 0.02
+    seed: base.Seed | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] | None = None
-    gradient_checkpointing: Annotated[Whole, pydantic.Field(ge=2)] | Literal["auto"] | None = None
-    checkpoint_folder: LocalPath | None = None
-    checkpoint_every_steps: Count | None = 1000
-    checkpoint_every_seconds: NotNegative | None = 300.0
+    gradient_checkpointing: _SegmentCount | Literal["auto"] | None = None
+    checkpoint_folder: base.LocalPath | None = None
+    checkpoint_every_steps: base.Count | None = 1000
+    checkpoint_every_seconds: base.NotNegative | None = 300.0
     max_loss: float | None = None
-    resume_ignores: Several[NotEmpty] = ()
-    max_rollbacks: Count | None = 2
+    resume_ignores: base.Several[base.NotEmpty] = ()
+    max_rollbacks: base.Count | None = 2
 
     @property
     def is_watched(self) -> bool:
