@@ -22,8 +22,6 @@ from tfx_perf.pipelines import parameters
 
 _LOGGER = logging.getLogger(__name__)
 
-_ENTRYPOINT = ("python", "-m", "tfx_perf.kubeflow.entrypoint")
-
 
 def compile_pipeline(
     pipeline: tfx.dsl.Pipeline,
@@ -148,7 +146,7 @@ def _build(part: _Part, image: str) -> dict[str, Any]:
         built = pipeline_builder.PipelineBuilder(
             tfx_pipeline=part,
             default_image=image,
-            default_commands=_ENTRYPOINT,
+            default_commands=("python", "-m", "tfx_perf.kubeflow.entrypoint"),
             use_pipeline_spec_2_1=True,
         ).build()
     except (KeyError, NotImplementedError, TypeError, ValueError) as error:

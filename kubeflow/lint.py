@@ -22,8 +22,6 @@ from tfx_perf.kubeflow.spec import tasks
 PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 STORES = ("minio://", "s3://", "gs://")
 """The object stores that the launcher knows, and a pipeline root may be in."""
-# Argo's rule for a DAG's tasks (workflow/validate).
-_TASK_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")
 
 _Spec = dict[str, Any]
 _Problems = Iterator[str]
@@ -161,7 +159,7 @@ def _executors(spec: _Spec) -> _Problems:
 def _task_names(spec: _Spec) -> _Problems:
     # argo workflow/validate: names of DAG tasks; driver: producers are found by display name
     for name, task in tasks(spec).items():
-        if not _TASK_NAME.fullmatch(name):
+        if not re.fullmatch(r"[a-zA-Z0-9][-a-zA-Z0-9]*", name):
             yield f"task {name}: only letters, digits and hyphens"
         if task.get("taskInfo", {}).get("name") != name:
             yield f"task {name}: taskInfo.name must be the same"

@@ -11,6 +11,7 @@ import pathlib
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import urllib3
@@ -20,16 +21,11 @@ from tfx_perf.kubeflow import lint
 
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 
-_UNAUTHORIZED = (401, 403)
-_CONFLICT = 409
-_NOT_FOUND = 404
 # The server has not started to process the request.
 _NOT_BEGUN = (429, 503)
 # The server may have processed the request, and only the answer was lost.
 _UNKNOWN = (500, 502, 504)
 _PAUSE_SECONDS = 1.0
-_CRON_FIELDS = 6
-_PAGE_SIZE = 100
 _FINISHED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 
 
@@ -185,7 +181,7 @@ class PipelineServer:
                 "Expected exactly one of cron and interval_seconds. "
                 f"Received: cron={cron}, interval_seconds={interval_seconds}."
             )
-        if cron and len(cron.split()) != _CRON_FIELDS:
+        if cron and len(cron.split()) != 6:
             raise errors.UserError(
                 "Expected a cron expression of six fields, seconds first, e.g. '0 0 3 * * *'. "
                 f"Received: cron={cron}."
@@ -247,7 +243,7 @@ class PipelineServer:
         listed = self._call(
             self._client.list_pipeline_versions,
             pipeline_id,
-            page_size=_PAGE_SIZE,
+            page_size=100,
             sort_by="created_at desc",
         )
         versions = listed.pipeline_versions or []
@@ -286,14 +282,14 @@ class PipelineServer:
     def _explained(self, error: Any) -> str:
         message = errors.of_server(error)
         where = f"host={self._host or 'of the kube config'}"
-        if error.status in _UNAUTHORIZED:
+        if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return (
                 f"Expected credentials that the server accepts. Received: {where} answers "
                 f"{error.status} ({message}). Give a token or cookies, as for kfp.Client."
             )
-        if error.status == _CONFLICT:
+        if error.status == HTTPStatus.CONFLICT:
             return f"Expected a name that is not taken. Received: {message}."
-        if error.status == _NOT_FOUND:
+        if error.status == HTTPStatus.NOT_FOUND:
             return f"Expected something that the server has. Received: {where}: {message}."
         return f"Expected the server to accept this. Received: {error.status} {message}."
 

@@ -18,13 +18,10 @@ from tfx_perf.kubeflow.settings import NodeSettings
 
 _Spec = dict[str, Any]
 
-_TYPE_VERSION = "0.0.1"
 _INPUTS_SPEC_FLAG = "--json_serialized_inputs_spec_args"
 # TFX adds this to the producer of a dynamic execution property, but not to the task itself.
 _PRODUCER_SUFFIX = "_task"
 _GIGABYTE = 10**9
-_WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
 def tasks(spec: _Spec) -> dict[str, _Spec]:
@@ -111,7 +108,7 @@ def _name_types(definition: _Spec) -> None:
 
 
 def _type(title: str) -> _Spec:
-    return {"schemaTitle": title, "schemaVersion": _TYPE_VERSION}
+    return {"schemaTitle": title, "schemaVersion": "0.0.1"}
 
 
 def configure(spec: _Spec, settings: Mapping[str, NodeSettings]) -> None:
@@ -182,8 +179,8 @@ def rename(spec: _Spec) -> None:
 
 def task_name(node_id: str) -> str:
     """Returns a node's name in the spec, e.g. `csv-example-gen` for `CsvExampleGen`."""
-    words = _WORD_BEGINS.sub("-", node_id).lower()
-    return _NOT_IN_A_NAME.sub("-", words).strip("-")
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", node_id).lower()
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
 
 def _executor_name(node_id: str) -> str:

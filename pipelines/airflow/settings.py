@@ -8,7 +8,6 @@ import pydantic
 
 from tfx_perf.config import base
 
-_CRON_FIELDS = (5, 6)
 _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
             "@yearly")  # fmt: skip
 
@@ -130,7 +129,7 @@ class AirflowSettings(base.Settings):
     def _is_a_schedule(cls, schedule: Any) -> Any:
         if isinstance(schedule, str) and schedule not in _PRESETS:
             fields = schedule.split()
-            if len(fields) not in _CRON_FIELDS or schedule.startswith("@"):
+            if len(fields) not in (5, 6) or schedule.startswith("@"):
                 raise ValueError(
                     f"a cron expression of five fields, one of {', '.join(_PRESETS)}, or a "
                     "duration in seconds"

@@ -13,7 +13,6 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, formatting
 from tfx_perf.hardware import versions
 
-_TIMEOUT_SECONDS = 1800.0
 _DATABASE = "metadata.sqlite"
 # Nodes of the pipeline.
 _STOCK, _BY_HAND = "StockTrainer", "TrainerByHand"
@@ -115,7 +114,7 @@ def _run(
     }
     target = "tfx_perf.pipelines.taxi:run_in_process"
     with isolate.started(target, arguments, log_path=log_path, show=_show_line) as child:
-        node_seconds = child.result(timeout_seconds=_TIMEOUT_SECONDS)
+        node_seconds = child.result(timeout_seconds=1800.0)
     return {
         **_summary(folder, batch_size=batch_size, log_path=log_path),
         "node_time_seconds": node_seconds,

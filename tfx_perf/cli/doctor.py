@@ -36,9 +36,6 @@ _TFX_PACKAGES = (
 )
 _OPTIONAL_PARTS = {"airflow": "apache-airflow", "kfp": "kfp"}
 _BFLOAT16_FEATURES = ("amx_bf16", "avx512_bf16", "bf16")
-_LOW_DISK_BYTES = 2 * 2**30
-_PROBE_TIMEOUT_SECONDS = 300
-_COMMAND_TIMEOUT_SECONDS = 20
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
 
 
@@ -178,7 +175,7 @@ def _tools() -> Iterator[Finding]:
 def load_tfx() -> tuple[dict[str, Any], Finding]:
     """Runs `probe` in a child, which a broken installation may abort; returns {} if that failed."""
     item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
-    target, seconds = "tfx_perf.cli.doctor:probe", _PROBE_TIMEOUT_SECONDS
+    target, seconds = "tfx_perf.cli.doctor:probe", 300
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder, "log")
         try:
@@ -238,7 +235,7 @@ def _machine(*, needed_memory_bytes: int) -> Iterator[Finding]:
     yield Finding("memory free", formatting.format_bytes(free), "warn" if scarce else "ok",
                   "less than two processes with TFX need" if scarce else "")  # fmt: skip
     disk = shutil.disk_usage(os.getcwd()).free
-    scarce = disk < _LOW_DISK_BYTES
+    scarce = disk < 2 * 2**30
     yield Finding("disk free", formatting.format_bytes(disk), "warn" if scarce else "ok",
                   "pipelines write copies of the data and models" if scarce else "")  # fmt: skip
 
@@ -272,9 +269,7 @@ def optional(extra: str, distribution: str) -> Finding:
 def _output_of(*command: str) -> str | None:
     """Returns the first line a command writes, or None if it does not exist or fails."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=_COMMAND_TIMEOUT_SECONDS
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(done.stdout.strip().splitlines()), None)

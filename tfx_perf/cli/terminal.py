@@ -8,15 +8,13 @@ from rich import box, table
 from rich.console import Console
 from rich.status import Status
 
-# Pipes and files have no width; narrow tables there would cut off figures.
-_WIDTH_WITHOUT_TERMINAL = 160
-
 
 def show(content: table.Table | str) -> None:
     """Writes a rich table, or text with rich markup, to standard output."""
     output = Console(highlight=False)
     if not output.is_terminal:
-        output.width = max(output.width, _WIDTH_WITHOUT_TERMINAL)
+        # Pipes and files have no width; narrow tables there would cut off figures.
+        output.width = max(output.width, 160)
     output.print(content)
 
 

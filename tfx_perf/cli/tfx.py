@@ -12,7 +12,6 @@ import click
 
 from tfx_perf.core import console, errors, storage
 
-_FAILED_RUN = "Error while running"
 _MODULE = "tfx_perf.cli.tfx"
 _TFX = "tfx.tools.cli.cli_main"
 
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(console.EXIT_USER_ERROR)
     except SystemExit as error:
         # TFX reports user errors this way, and also failed runs, which are something else.
-        if isinstance(error.code, str) and not error.code.startswith(_FAILED_RUN):
+        if isinstance(error.code, str) and not error.code.startswith("Error while running"):
             console.tell_error(error.code, program="tfx")
             sys.exit(console.EXIT_USER_ERROR)
         raise

@@ -14,8 +14,6 @@ import pydantic_core
 from tfx_perf.config import yaml_file
 from tfx_perf.core import errors, validation
 
-_LAST_PORT = 65535
-
 ItemT = TypeVar("ItemT")
 SettingsT = TypeVar("SettingsT", bound="Settings")
 
@@ -152,7 +150,7 @@ PositiveInts = Annotated[Several[PositiveInt], pydantic.BeforeValidator(_listed)
 def grpc_address(text: str) -> tuple[str, int]:
     """Returns host and port of `grpc://HOST:PORT`; ValueError if it is something else."""
     match = re.fullmatch(r"grpc://([^\s/:@\[\]]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", text)
-    if not match or not 0 < int(match[2]) <= _LAST_PORT:
+    if not match or not 0 < int(match[2]) <= 65535:
         raise ValueError("grpc://HOST:PORT")
     return match[1].strip("[]"), int(match[2])
 

@@ -22,8 +22,6 @@ PlaceOf = Callable[[Location], str]
 
 ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
 
-_VALUE_LENGTH = 200  # characters shown of a received value
-
 # The expectations of pydantic's own checks, by their names.
 _EXPECTATIONS = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
@@ -127,7 +125,7 @@ class _Complaint:
     def line(self, place_of: PlaceOf) -> str:
         """Returns what was expected, where, what was received, and the remedy."""
         location = self._location[:-1] if self._kind == "missing" else self._location
-        given = textwrap.shorten(repr(self._given), _VALUE_LENGTH, placeholder=" ...")
+        given = textwrap.shorten(repr(self._given), 200, placeholder=" ...")
         return (
             f"Expected {self._expectation()} in {place_of(location)}. "
             f"Received: {_name(location)}={given}. {self._remedy()}"

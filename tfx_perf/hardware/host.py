@@ -20,10 +20,6 @@ import psutil
 # Devices of NVIDIA, AMD, TPUs, and those passed through to a virtual machine.
 _ACCELERATORS = "nvidia[0-9]*", "kfd", "accel[0-9]*", "vfio"
 _DEVICES = pathlib.Path("/dev")
-_CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
-_STATUS = pathlib.Path("/proc/self/status")
-_PEAK_RESIDENT = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
-_BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _GROUPS = pathlib.Path("/sys/fs/cgroup")
 _MEMBERSHIP = pathlib.Path("/proc/self/cgroup")
@@ -48,7 +44,7 @@ def available_memory_bytes() -> int:
 
 def boot_id() -> str:
     """Returns a machine's name until it restarts, the same in all containers; empty off Linux."""
-    return _text(_BOOT_ID) or ""
+    return _text(pathlib.Path("/proc/sys/kernel/random/boot_id")) or ""
 
 
 def anonymous_memory_bytes() -> int:
@@ -73,12 +69,13 @@ def resident_memory() -> ResidentMemory:
 def reset_resident_peak() -> None:
     """Starts a new measurement of `resident_peak_bytes`."""
     with contextlib.suppress(OSError):  # Linux only; 5 resets the peak, see proc(5)
-        _CLEAR_REFS.write_text("5")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
 
 
 def resident_peak_bytes() -> int | None:
     """Returns the peak of the resident set since `reset_resident_peak`, None if not on Linux."""
-    match = _PEAK_RESIDENT.search(_text(_STATUS) or "")
+    status = _text(pathlib.Path("/proc/self/status")) or ""
+    match = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
     return int(match[1]) * 1024 if match else None  # written in KiB
 
 

@@ -8,8 +8,6 @@ from urllib import parse
 from tfx_perf import mlmd
 from tfx_perf.core import errors
 
-_REASON_LENGTH = 160
-
 
 def is_url(source: str) -> bool:
     """Returns whether `source` names a database on a server."""
@@ -45,7 +43,7 @@ def open_store(source: str, *, writable: bool = False) -> mlmd.MetadataStore:
         return mlmd.MetadataStore(connection)
     except (RuntimeError, mlmd.errors.StatusError) as error:
         text = str(error).rpartition(" query: ")[0] or str(error)  # without the long statement
-        reason = " ".join(text.split())[:_REASON_LENGTH]
+        reason = " ".join(text.split())[:160]
         received = without_password(source)
         raise errors.UserError(f"{expected}. Received: {received} ({reason}).") from error
 

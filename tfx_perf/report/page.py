@@ -21,8 +21,6 @@ Tone = Literal["good", "bad", "neutral"]
 
 # Where a cell with one long name may break into the next line, e.g. `peak_memory_share_ratio`.
 _BREAK = re.compile(r"(?<=[_./])(?=[A-Za-z])")
-_LONG_NAME = 14
-_TEMPLATE_FOLDER = pathlib.Path(__file__).parent
 
 
 class Origin(records.Record):
@@ -160,7 +158,7 @@ class Report:
 def template(name: str) -> jinja2.Template:
     """Returns a template of the pages."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATE_FOLDER),
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
@@ -171,5 +169,5 @@ def template(name: str) -> jinja2.Template:
 def _pieces(cell: Any) -> list[str]:
     """Returns the text of a cell, in the pieces between which lines may break."""
     text = str(cell)
-    is_long_name = len(text) >= _LONG_NAME and " " not in text
+    is_long_name = len(text) >= 14 and " " not in text
     return _BREAK.split(text) if is_long_name else [text]

@@ -18,7 +18,6 @@ from tfx_perf.core import errors
 from tfx_perf.templates import copying
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
-_AIRFLOW = "apache-airflow"
 
 _create_handler = handler_factory.create_handler
 _copy_template = template_handler.copy_template
@@ -42,7 +41,7 @@ def package_names() -> list[str]:
     """Returns the names of the installed distributions, with Airflow if its command is on PATH."""
     names = {item.metadata["Name"] for item in metadata.distributions() if item.metadata["Name"]}
     if shutil.which("airflow"):
-        names.add(_AIRFLOW)
+        names.add("apache-airflow")
     return sorted(names)
 
 
