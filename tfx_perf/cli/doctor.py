@@ -71,22 +71,15 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
     fatal = [finding for finding in findings if finding.fatal]
     unknown = [finding for finding in findings if finding.required and finding.status == "warn"]
     if as_json:
-        terminal.show_json(
-            {
-                "works": not (fatal or unknown),
-                "findings": [dataclasses.asdict(finding) for finding in findings],
-            }
-        )
+        documents = [dataclasses.asdict(finding) for finding in findings]
+        terminal.show_json({"works": not (fatal or unknown), "findings": documents})
     else:
         rows = table.Table("item", "value", "status", "remark")
         for finding in findings:
             color = "red" if finding.fatal else _COLORS[finding.status]
-            rows.add_row(
-                markup.escape(finding.item),
-                markup.escape(finding.value),
-                f"[{color}]{finding.status}[/]",
-                markup.escape(finding.remark),
-            )
+            texts = finding.item, finding.value, finding.remark
+            item, value, remark = map(markup.escape, texts)
+            rows.add_row(item, value, f"[{color}]{finding.status}[/]", remark)
         terminal.show(rows)
         terminal.show(_verdict(fatal, unknown))
     ctx.exit(1 if fatal or unknown else 0)
@@ -148,28 +141,23 @@ def _tools() -> Iterator[Finding]:
         return
     configured = (sysconfig.get_config_var("CXX") or "c++").split()[0]
     compiler = next(filter(None, map(shutil.which, (configured, "c++", "g++", "clang++"))), None)
-    yield Finding(
-        "C++ compiler",
-        compiler or "none",
-        "ok" if compiler else "warn",
-        "" if compiler else "installing TFDV on a new machine compiles pyfarmhash; install g++",
-    )
+    if compiler:
+        yield Finding("C++ compiler", compiler)
+    else:
+        remedy = "installing TFDV on a new machine compiles pyfarmhash; install g++"
+        yield Finding("C++ compiler", "none", "warn", remedy)
     uv = _output_of("uv", "--version")
     yield Finding("uv", uv or "none", remark="" if uv else "pip does as well")
     pip = versions.installed("pip")["pip"]
-    yield Finding(
-        "pip",
-        pip or "none",
-        "ok" if pip else "warn",
-        "" if pip else "TFX installs module files with it; python -m ensurepip puts it in",
-    )
-    repaired = tfx_command.is_repaired()
-    yield Finding(
-        "tfx command",
-        "repaired" if repaired else "original",
-        "ok" if repaired else "warn",
-        "" if repaired else "tfx-perf tfx --install repairs it",
-    )
+    if pip:
+        yield Finding("pip", pip)
+    else:
+        remedy = "TFX installs module files with it; python -m ensurepip puts it in"
+        yield Finding("pip", "none", "warn", remedy)
+    if tfx_command.is_repaired():
+        yield Finding("tfx command", "repaired")
+    else:
+        yield Finding("tfx command", "original", "warn", "tfx-perf tfx --install repairs it")
 
 
 def load_tfx() -> tuple[dict[str, Any], Finding]:
