@@ -113,16 +113,12 @@ def _run(
         "settings": settings.to_json(),
     }
     target = "tfx_perf.pipelines.taxi:run_in_process"
-    with isolate.started(target, arguments, log_path=log_path, show=_show_line) as child:
+    with isolate.started(
+        target, arguments, log_path=log_path, show=lambda line: click.echo(line.rstrip(), err=True)
+    ) as child:
         node_seconds = child.result(timeout_seconds=1800.0)
-    return {
-        **_summary(folder, batch_size=batch_size, log_path=log_path),
-        "node_time_seconds": node_seconds,
-    }
-
-
-def _show_line(line: str) -> None:
-    click.echo(line.rstrip(), err=True)
+    summary = _summary(folder, batch_size=batch_size, log_path=log_path)
+    return {**summary, "node_time_seconds": node_seconds}
 
 
 def _completed_runs(folder: pathlib.Path) -> int:
@@ -194,14 +190,10 @@ def _show(summary: dict[str, Any]) -> None:
     rows.add_row("wall time", *map(formatting.format_seconds, waits), f"{waits[-1] / waits[0]:.2f}")
     for key in _COMPARED:
         ratio = summary["ratio"][key]
-        rows.add_row(
-            formatting.label(key),
-            *(
-                formatting.format_value(key, summary[trainer][key])
-                for trainer in ("stock", "by_hand", "optimized")
-            ),
-            formatting.MISSING if ratio is None else f"{ratio:.2f}",
-        )
+        figures = (summary[trainer][key] for trainer in ("stock", "by_hand", "optimized"))
+        values = (formatting.format_value(key, figure) for figure in figures)
+        last = formatting.MISSING if ratio is None else f"{ratio:.2f}"
+        rows.add_row(formatting.label(key), *values, last)
     terminal.show(rows)
     shares = " + ".join(f"{name} {formatting.format_seconds(seconds[name])}" for name in _CHAIN)
     click.echo(f"Wall time with tfx-perf: {shares}.")
