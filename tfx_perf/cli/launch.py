@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 
@@ -14,7 +14,6 @@ from tfx_perf.core import console, errors, periodic, workers
 from tfx_perf.distribute import launch, supervise
 from tfx_perf.isolate.termination import Termination
 
-_SIGNALLED = 128  # added to a signal's number to form the exit code, as shells do
 _LOOK_SECONDS = 1.0  # between checks for a silent terminal
 
 
@@ -85,7 +84,10 @@ def command(
     path = options.checked_script(script)
     logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
     names = workers.names_of(count, server_count=server_count)
-    _empty_logs(logs, names=names)
+    with errors.writing_to("log", logs):
+        logs.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (logs / workers.log_file(name)).write_bytes(b"")
     with (
         _never_silent() as status_lines,
         tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder,
@@ -121,7 +123,8 @@ def command(
     if as_json:
         terminal.show_json({"exit_codes": last.exit_codes, "logs": str(logs)})
     _say(last.summary if last.cause else f"Logs: {logs}")
-    ctx.exit(last.exit_code if last.exit_code >= 0 else _SIGNALLED - last.exit_code)
+    # As shells do, after a signal the code is 128 and its number.
+    ctx.exit(last.exit_code if last.exit_code >= 0 else 128 - last.exit_code)
 
 
 @contextlib.contextmanager
@@ -134,13 +137,6 @@ def _never_silent() -> Iterator[console.StatusLines]:
         periodic.calling(lambda: lines(last()), seconds=_LOOK_SECONDS),
     ):
         yield lines
-
-
-def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
-    with errors.writing_to("log", folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / workers.log_file(name)).write_bytes(b"")
 
 
 def _say(text: str) -> None:
