@@ -40,12 +40,8 @@ def report_on(record: GateRecord) -> page.Report:
         key=lambda item: (not item.refuses, item.verdict.value == "pass", not item.checked),
     )
     _add_remedies(report, ordered, is_of_script=record.candidate.is_of_script)
-    _add_checks(
-        report,
-        "Checks",
-        [outcome for outcome in ordered if outcome.kind != "drift"],
-        note=_how_it_was_checked(record),
-    )
+    checks = [outcome for outcome in ordered if outcome.kind != "drift"]
+    _add_checks(report, "Checks", checks, note=_how_it_was_checked(record))
     step_parts.add_to(report, record)
     for outcome in ordered:
         if outcome.kind == "change":
@@ -184,12 +180,12 @@ def _noise(outcome: RuleResult) -> float:
 
 
 def _add_step_times(report: page.Report, record: GateRecord) -> None:
-    known = [run.step_times for run in record.baseline_runs if run.step_times]
     step_times = record.candidate.step_times
     if not step_times:
         return
     shares = np.linspace(0, 1, len(step_times)).tolist()
     series = {"this run": ([1e3 * seconds for seconds in step_times], shares)}
+    known = [run.step_times for run in record.baseline_runs]
     same = [times for times in known if len(times) == len(step_times)]
     if same:
         typical = 1e3 * np.median(np.asarray(same), axis=0)
@@ -214,12 +210,11 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
         note="Runs are compared only if these values match; model sizes may differ slightly.",
     )
     if not record.differences:
-        agreement = "All compared runs agree in these." if record.baseline_runs else ""
         report.add_table(
             "Environment",
             columns=["property", "this run"],
             rows=sorted(values.items()),
-            note=agreement,
+            note="All compared runs agree in these." if record.baseline_runs else "",
         )
 
 
@@ -270,7 +265,8 @@ def junit_of(record: GateRecord) -> str:
 
     A check that refuses is a failure; one that could not be made, or only reports, is skipped.
     """
-    suite = ElementTree.Element("testsuite", name=_SUITE)
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", name=_SUITE)
     decision = _case(suite, "decision")
     if not record.blessed:
         _add(decision, "failure", record.headline)
@@ -285,8 +281,6 @@ def junit_of(record: GateRecord) -> str:
     suite.set("tests", str(len(suite)))
     suite.set("errors", "0")
     suite.set("timestamp", record.candidate.time.isoformat(timespec="seconds"))
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
