@@ -77,18 +77,7 @@ def report_on(record: ProfileRecord) -> page.Report:
     report.add_table(
         "Every batch size",
         columns=["step", "ended", "peak", "varies by", "input batch", "temporaries", "remark"],
-        rows=[
-            (
-                _name(step),
-                step.status,
-                *map(
-                    formatting.format_bytes,
-                    (step.peak_bytes, step.scatter_bytes, step.input_batch_bytes, step.temp_bytes),
-                ),
-                step.reason,
-            )
-            for step in record.steps
-        ],
+        rows=[_row(step) for step in record.steps],
         note="Varies by: the difference between rounds, in which TensorFlow runs independent "
         "operations in different orders. Temporaries: XLA's own figure.",
     )
@@ -175,6 +164,11 @@ def _growth(
         ends = [0, 1.5 * max(step.batch_size for step in measured)]
         series[_PREDICTED] = ends, [record.prediction.bytes_at(size) / scale for size in ends]
     return series
+
+
+def _row(step: StepMemory) -> tuple[str, ...]:
+    sizes = step.peak_bytes, step.scatter_bytes, step.input_batch_bytes, step.temp_bytes
+    return _name(step), step.status, *map(formatting.format_bytes, sizes), step.reason
 
 
 def _name(step: StepMemory) -> str:
