@@ -109,14 +109,11 @@ def _note(before: Mapping[str, float], now: Mapping[str, float], parts: Sequence
 
 
 def _median(runs: Sequence[Run], parts: Sequence[str]) -> dict[str, float]:
-    means = [mean_seconds(run.figures) or 0.0 for run in runs]
-    of_parts = {
-        part: [
-            mean * (_share(part, run.figures) or 0.0) for run, mean in zip(runs, means, strict=True)
-        ]
+    means = np.asarray([mean_seconds(run.figures) or 0.0 for run in runs])
+    medians = {
+        part: float(np.median(means * [_share(part, run.figures) or 0.0 for run in runs]))
         for part in parts
     }
-    medians = {part: float(np.median(seconds)) for part, seconds in of_parts.items()}
     return _cut(float(np.median(means)), medians)
 
 
