@@ -95,16 +95,10 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
             note=diagnosis.verdict,
         )
     if diagnosis.stages:
+        sizes = {stage.name: stage.seconds_per_example * 1e6 for stage in diagnosis.stages}
         report.add_figure(
             "Where the default's time goes",
-            svg=lambda: plots.stacked_bars(
-                {
-                    "default": {
-                        stage.name: stage.seconds_per_example * 1e6 for stage in diagnosis.stages
-                    }
-                },
-                xlabel="microseconds per example",
-            ),
+            svg=lambda: plots.stacked_bars({"default": sizes}, xlabel="microseconds per example"),
             note="The pipeline cut after each stage, all cuts measured in turns; what a stage "
             "adds is the difference to the cut before. What runs hidden behind a slower stage "
             "adds nothing.",

@@ -220,15 +220,11 @@ def _add_plans(report: page.Report, record: TrainingRecord, timed: Sequence[Tria
 
 
 def _add_steps(report: page.Report, record: TrainingRecord) -> None:
+    done, times = zip(*record.step_times, strict=True)
     report.add_figure(
         "Steps",
         svg=lambda: plots.lines(
-            {
-                "step time": (
-                    [done for done, _ in record.step_times],
-                    [seconds * 1e3 for _, seconds in record.step_times],
-                )
-            },
+            {"step time": (done, [seconds * 1e3 for seconds in times])},
             xlabel="steps done",
             ylabel="milliseconds per step",
             log_scale=True,
@@ -324,7 +320,6 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
 
 
 def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]:
-    figures = record.figures()
     again = ", as in an earlier run" if record.reused_from else ""
     where = f" on {record.trained_on}" if record.trained_on else ""
     lines = [f"Trained with {record.trained_with}{where}{again}: {record.plan_reason}."]
@@ -342,7 +337,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
     )
     if cost:
         lines.append(cost)
-    speed = figures["examples_per_second"]
+    speed = record.figures()["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         lines.append(f"{shown} examples/s after warm-up.")
