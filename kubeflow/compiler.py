@@ -58,8 +58,7 @@ def compile_pipeline(
         raise errors.UserError(
             f"Expected a file name that ends in .yaml or .yml. Received: output={path}."
         )
-    _check_name(pipeline.pipeline_info.pipeline_name)
-    _check_nodes(pipeline, settings)
+    _check(pipeline, settings)
     part = _Part(pipeline, _without_resolvers(pipeline.components))
     document = _build(part, settings.image)
     root = _pipeline_root(pipeline, settings)
@@ -97,16 +96,14 @@ class _Part:
         return getattr(self.pipeline, name)
 
 
-def _check_name(name: str) -> None:
+def _check(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:
+    name = pipeline.pipeline_info.pipeline_name
     if not lint.PIPELINE_NAME.fullmatch(name):
         raise errors.UserError(
             "Expected a pipeline name of lower-case letters, digits and hyphens, 63 at most. "
             f"Received: pipeline_name={name}. "
             f"Try {spec.task_name(name)[:63].strip('-') or 'pipeline'}."
         )
-
-
-def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:
     validation.check_nodes(settings.nodes, sorted(node.id for node in pipeline.components))
     for node in pipeline.components:
         if isinstance(node, tfx_components.InfraValidator):
@@ -161,12 +158,10 @@ def _build(part: _Part, image: str) -> dict[str, Any]:
 
 
 def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> str | None:
-    if settings.pipeline_root:
-        if not settings.pipeline_root.startswith(lint.STORES):
-            raise errors.UserError(
-                f"Expected an object store, {' or '.join(lint.STORES)}. "
-                f"Received: pipeline_root={settings.pipeline_root}."
-            )
-        return settings.pipeline_root
-    root = str(pipeline.pipeline_info.pipeline_root)
-    return root if root.startswith(lint.STORES) else None
+    given, root = settings.pipeline_root, str(pipeline.pipeline_info.pipeline_root)
+    if given and not given.startswith(lint.STORES):
+        raise errors.UserError(
+            f"Expected an object store, {' or '.join(lint.STORES)}. "
+            f"Received: pipeline_root={given}."
+        )
+    return given or (root if root.startswith(lint.STORES) else None)
