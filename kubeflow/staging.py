@@ -77,11 +77,7 @@ class Invocation:
         given = copy.deepcopy(executor_input)
         self._outputs = given.get("outputs", {})
         outputs = self._outputs.get("artifacts", {})
-        self._uris = [
-            artifact["uri"]
-            for _, artifacts in sorted(outputs.items())
-            for artifact in artifacts["artifacts"]
-        ]
+        self._uris = [outputs[name]["artifacts"][0]["uri"] for name in sorted(outputs)]
         self.output_file: str = self._outputs.get("outputFile", "")
         self.ui_outputs: dict[str, _Json] = {}
         self._inputs = _typed_inputs(given.get("inputs", {}), inputs_spec, staging)
@@ -118,13 +114,10 @@ def _typed_inputs(inputs: _Json, inputs_spec: _Json, staging: Staging) -> _Json:
     declared = inputs_spec.get("artifacts", {})
     typed = {}
     for name, artifacts in inputs.get("artifacts", {}).items():
-        if not artifacts.get("artifacts"):
-            continue
-        items = [_staged(artifact, staging) for artifact in artifacts["artifacts"]]
-        if name in declared:
-            for artifact in items:
-                artifact["type"] = declared[name]["artifactType"]
-        typed[name] = {"artifacts": items}
+        if artifacts.get("artifacts"):
+            kind = {"type": declared[name]["artifactType"]} if name in declared else {}
+            items = [_staged(artifact, staging) | kind for artifact in artifacts["artifacts"]]
+            typed[name] = {"artifacts": items}
     return {**inputs, "artifacts": typed}
 
 
