@@ -184,9 +184,8 @@ def _inputs(spec: _Spec) -> _Problems:
             for key in given.keys() - declared.keys():
                 yield f"task {name}: gives {key}, which its component does not take"
             for key, definition in declared.items():
-                if key not in given and not (
-                    definition.get("isOptional") or "defaultValue" in definition
-                ):
+                may_lack = definition.get("isOptional") or "defaultValue" in definition
+                if key not in given and not may_lack:
                     yield f"task {name}: {key} is neither given nor optional"
             for key, source in given.items():
                 yield from _source(spec, name, key, source)
