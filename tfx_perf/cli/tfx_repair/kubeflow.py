@@ -48,9 +48,8 @@ class KubeflowHandler(CatchingHandler):
         """Starts a run of the newest version."""
         name = self.flags_dict[labels.PIPELINE_NAME]
         parameters = self.flags_dict[labels.RUNTIME_PARAMETER]
-        made = self._server.start(
-            kubeflow.Job(pipeline=name, parameters=parameters, experiment=name)
-        )
+        job = kubeflow.Job(pipeline=name, parameters=parameters, experiment=name)
+        made = self._server.start(job)
         click.echo(f"Run created for pipeline: {name}")
         click.echo(f"Please access the run detail page at {made.link}")
 
