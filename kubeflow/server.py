@@ -338,19 +338,24 @@ class _Retry(urllib3.Retry):
     """Retries requests that change nothing; those that change something only if not begun."""
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
-        del has_retry_after
         return status_code in _NOT_BEGUN or (method == "GET" and status_code in _UNKNOWN)
 
 
 def _client_class(attempts: int) -> Any:
     """Returns `kfp.Client`, changed so that a request is retried if that does no harm."""
+    try:
+        import kfp
+    except ImportError as error:
+        raise errors.UserError(
+            "Expected kfp to be installed. Received: no module kfp. "
+            "Install it with pip install 'tfx-perf[kfp]'."
+        ) from error
     retries = _Retry(
         attempts - 1, allowed_methods={"GET"}, backoff_factor=_PAUSE_SECONDS,
         raise_on_status=False, respect_retry_after_header=False,  # it may be an hour
     )  # fmt: skip
-    base: Any = _import_kfp().Client
 
-    class Client(base):
+    class Client(kfp.Client):
         """Asks for the server's health once; the retries are ours."""
 
         def _load_config(self, *arguments: Any, **keywords: Any) -> Any:
@@ -359,7 +364,6 @@ def _client_class(attempts: int) -> Any:
             return config
 
         def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
-            del sleep_duration
             return self._healthz_api.healthz_service_get_healthz()
 
     return Client
@@ -368,14 +372,3 @@ def _client_class(attempts: int) -> Any:
 def _has_cluster() -> bool:
     kube_config = os.environ.get("KUBECONFIG") or pathlib.Path("~/.kube/config").expanduser()
     return "KUBERNETES_SERVICE_HOST" in os.environ or pathlib.Path(kube_config).exists()
-
-
-def _import_kfp() -> Any:
-    try:
-        import kfp
-    except ImportError as error:
-        raise errors.UserError(
-            "Expected kfp to be installed. Received: no module kfp. "
-            "Install it with pip install 'tfx-perf[kfp]'."
-        ) from error
-    return kfp
