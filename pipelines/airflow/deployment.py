@@ -1,6 +1,7 @@
 """Puts a pipeline into Airflow's dags folder without Airflow's code; imports TFX on demand."""
 
 import configparser
+import contextlib
 import json
 import os
 import pathlib
@@ -76,11 +77,9 @@ def _check_free(folder: pathlib.Path, *, schema: str) -> None:
     """Checks that nothing else has the name, only an earlier deployment of ours."""
     if not os.path.lexists(folder) and not os.path.lexists(folder.with_name(folder.name + ".py")):
         return
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         if json.loads((folder / _TOPOLOGY).read_text("utf-8"))["schema"] == schema:
             return
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     raise errors.UserError(
         "Expected a pipeline name that nothing else has in the dags folder. "
         f"Received: {folder} or {folder.name}.py, which was not deployed by tfx-perf; rename the "

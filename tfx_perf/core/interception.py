@@ -61,10 +61,8 @@ def model_classes() -> list[type]:
     """Returns `Model` of every Keras line that can be imported."""
     classes = []
     for name in _KERAS_PACKAGES:
-        try:
+        with contextlib.suppress(Exception):  # not installed, or its backend is not
             classes.append(importlib.import_module(name).Model)
-        except Exception:  # not installed, or its backend is not
-            continue
     return classes
 
 

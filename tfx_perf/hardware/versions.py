@@ -1,5 +1,6 @@
 """The versions that tfx-perf supports, named here only, and the check of installed ones."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import platform
@@ -56,12 +57,10 @@ class Check:
 
 def installed(*names: str) -> dict[str, str | None]:
     """Returns the versions of distributions, None for those that are not installed."""
-    by_name: dict[str, str | None] = {}
+    by_name: dict[str, str | None] = dict.fromkeys(names)
     for name in names:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             by_name[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            by_name[name] = None
     return by_name
 
 
