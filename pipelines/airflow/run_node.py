@@ -178,10 +178,8 @@ def _attempts(store: metadata_store.MetadataStore, *, run: str) -> dict[str, lis
 
 
 def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:
-    for attempt in reversed(attempts):
-        if execution_lib.is_execution_successful(attempt.execution):
-            return attempt
-    return None
+    has_succeeded = execution_lib.is_execution_successful
+    return next((each for each in reversed(attempts) if has_succeeded(each.execution)), None)
 
 
 def _names(contexts: Iterable) -> dict[str, str]:
