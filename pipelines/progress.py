@@ -73,14 +73,14 @@ def shown(terminal: TextIO) -> Iterator[Sequence[NodeRun]]:
         status = until.enter_context(console.status_watched())
         view = _View(terminal, status=status)
         until.callback(view.close)
-        for owner, name, make in (
+        replacements = (
             # Every runner of compiled pipelines starts a node with this.
             (launcher.Launcher, "launch", view.launching),
             # This makes a wheel of a `module_file`, before the first node.
             (udf_utils, "package_user_module_file", _with_output_to_error),
-        ):
-            until.enter_context(interception.replacing(owner, name, make))
-        yield view.ended
+        )
+        with interception.replacing_all(replacements):
+            yield view.ended
 
 
 def _with_output_to_error(package: Callable[..., object]) -> Callable[..., object]:
@@ -226,8 +226,7 @@ def _decided(outputs: Sequence[mlmd.Artifact]) -> Iterator[str]:
 def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
     """Yields a line on each problem in our components that did not fail the node."""
     for artifact in outputs:
-        remark = artifact.custom_properties[artifacts.REMARK].string_value
-        if remark:
+        if remark := artifact.custom_properties[artifacts.REMARK].string_value:
             yield remark
 
 
