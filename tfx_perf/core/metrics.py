@@ -85,21 +85,19 @@ _WAYS: Mapping[str, Direction] = {"lower": _LOWER, "higher": _HIGHER, "neither":
 _ROUNDING = 1e-6  # rounding error of single precision
 _LEAST = 1e-9  # a nanosecond, say
 _MOST = {"seconds": 1e9, "bytes": 1e18}  # 30 years, and an exabyte
-_ABOVE_ZERO = frozenset(
-    (
-        "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds", "fit_time_seconds",
-        "time_to_first_step_seconds", "examples_per_second", "default_examples_per_second",
-        "tuned_examples_per_second", "achieved_flops_per_second",
-        "peak_flops_per_second", "peak_memory_bytes", "peak_rss_bytes", "step_peak_bytes",
-        "memory_limit_bytes", "peak_memory_share_ratio",
-        "cost_per_million_examples", "plan_speedup_ratio", "input_speedup_ratio",
-        "replica_speedup_ratio", "replica_count", "worker_count", "host_count",
-        "global_batch_size", "steps_per_execution",
-    )
-)  # fmt: skip
+_ABOVE_ZERO = {
+    "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds", "fit_time_seconds",
+    "time_to_first_step_seconds", "examples_per_second", "default_examples_per_second",
+    "tuned_examples_per_second", "achieved_flops_per_second",
+    "peak_flops_per_second", "peak_memory_bytes", "peak_rss_bytes", "step_peak_bytes",
+    "memory_limit_bytes", "peak_memory_share_ratio",
+    "cost_per_million_examples", "plan_speedup_ratio", "input_speedup_ratio",
+    "replica_speedup_ratio", "replica_count", "worker_count", "host_count",
+    "global_batch_size", "steps_per_execution",
+}  # fmt: skip
 # Differences of two measurements, each with its error.
-_DIFFERENCES = frozenset(("activation_bytes", "bytes_per_example", "footprint_bytes"))
-_BEYOND_ONE = frozenset(("step_time_median_error_ratio", "compile_share_ratio", "input_efficiency_ratio"))
+_DIFFERENCES = {"activation_bytes", "bytes_per_example", "footprint_bytes"}
+_BEYOND_ONE = {"step_time_median_error_ratio", "compile_share_ratio", "input_efficiency_ratio"}
 
 
 def _of(component: str, *rows: tuple[str, str, Direction, str]) -> list[Metric]:
@@ -214,14 +212,12 @@ _METRICS = [
 CATALOGUE: Mapping[str, Metric] = {metric.key: metric for metric in _METRICS}
 
 # Counted or planned, not timed or sampled: any difference is real.
-_DETERMINISTIC = frozenset(
-    (
-        "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
-        "xla_peak_bytes", "xla_temp_bytes", "trace_count", "oom_count", "flops_per_step",
-        "parameter_count", "replica_count", "worker_count", "host_count", "global_batch_size",
-        "steps_per_execution", "xla_enabled",
-    )
-)  # fmt: skip
+_DETERMINISTIC = {
+    "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
+    "xla_peak_bytes", "xla_temp_bytes", "trace_count", "oom_count", "flops_per_step",
+    "parameter_count", "replica_count", "worker_count", "host_count", "global_batch_size",
+    "steps_per_execution", "xla_enabled",
+}  # fmt: skip
 
 # The power of the step time that a figure is proportional to, all else being equal; comparable runs
 # have the same batch size and the same FLOPs.
