@@ -126,9 +126,8 @@ class Rule(Section):
             abs((1 + slower) ** DERIVED[key] - 1)
             for slower in (leader.tolerance, leader.largest_change)
         )
-        return Rule(
-            **{
-                **self.model_dump(),
+        return self.model_copy(
+            update={
                 "tolerance": max(self.tolerance, tolerance),
                 "max_regression": max(self.largest_change, max_regression),
                 "expected_std": self.expected_std or leader.expected_std,
