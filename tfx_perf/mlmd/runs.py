@@ -139,15 +139,11 @@ def read_runs(
     for context in newest_first:
         if limit is not None and len(by_run) >= limit:
             break
-        executions = store.get_executions_by_context(context.id)
+        executions = sorted(store.get_executions_by_context(context.id), key=lambda item: item.id)
         for name, ids in executions_of.items():
-            of_pipeline = sorted(
-                (item for item in executions if item.id in ids), key=lambda item: item.id
-            )
-            if of_pipeline:
-                by_run.append(
-                    _runs(store, context, name, executions=of_pipeline, database=str(database))
-                )
+            if part := [item for item in executions if item.id in ids]:
+                runs = _runs(store, context, name, executions=part, database=str(database))
+                by_run.append(runs)
     return [run for of_gates in by_run[:limit] for run in of_gates]
 
 
