@@ -30,15 +30,13 @@ def report_on(record: ProfileRecord) -> page.Report:
     if measured:
         largest_bytes = max(step.peak_bytes or 0 for step in measured)
         scale, unit = (2**20, "MiB") if largest_bytes >= 2**20 else (2**10, "KiB")
+        peaks = {
+            _name(step): {part: size / scale for part, size in record.parts(step).items()}
+            for step in measured
+        }
         report.add_figure(
             "Memory at the peak of a training step",
-            svg=lambda: plots.stacked_bars(
-                {
-                    _name(step): {part: size / scale for part, size in record.parts(step).items()}
-                    for step in measured
-                },
-                xlabel=f"{unit} on {record.device}",
-            ),
+            svg=lambda: plots.stacked_bars(peaks, xlabel=f"{unit} on {record.device}"),
             note="Without XLA: the allocator's peak over real steps of Keras' fit; the last part "
             "is the peak less the others, so that the optimizer's and the kernels' scratch is in "
             "it. "
