@@ -185,7 +185,6 @@ class GateSettings(Section):
 
 
 def _default(key: str) -> Rule | None:
-    """Returns the default rule for a metric, if it has one."""
     if not metrics.is_evaluation(key):
         return DEFAULT_RULES.get(key)
     has_direction = metrics.lookup(key).direction is not metrics.Direction.NONE
