@@ -65,8 +65,11 @@ class AirflowHandler(CatchingHandler):
         (folder / "pipeline_args.json").write_text(json.dumps(pipeline_args), encoding="utf-8")
 
     def _settings(self) -> airflow.AirflowSettings:
-        runner = self.arguments.get("runner")
-        given = _arguments_of(runner) if runner else self.arguments.get("settings")
+        given = self.arguments.get("settings")
+        if runner := self.arguments.get("runner"):
+            given = dict(runner.config.airflow_dag_config)
+            if "schedule_interval" in given:
+                given["schedule"] = given.pop("schedule_interval")
         settings = airflow.AirflowSettings.of(given)
         if not settings.python_path:  # as if the file had been run as a script
             folder = str(pathlib.Path(self.flags_dict[labels.PIPELINE_DSL_PATH]).parent)
@@ -92,10 +95,3 @@ class AirflowHandler(CatchingHandler):
     def _folder(self, pipeline_name: str) -> pathlib.Path:
         given = self.arguments.get("dags_folder")
         return deployment.find_dags_folder(given) / pipeline_name
-
-
-def _arguments_of(runner: Any) -> dict[str, Any]:
-    given = dict(runner.config.airflow_dag_config)
-    if "schedule_interval" in given:
-        given["schedule"] = given.pop("schedule_interval")
-    return given
