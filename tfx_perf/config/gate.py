@@ -152,12 +152,10 @@ class GateSettings(Section):
 
     def unruled(self, evaluation: Collection[str]) -> tuple[str, ...]:
         """Returns the metrics without a rule, whose names do not say which way is better."""
+        if not self.use_defaults:
+            return ()
         keys = (metrics.EVALUATION_PREFIX + name for name in sorted(evaluation))
-        return tuple(
-            key
-            for key in keys
-            if self.use_defaults and metrics.is_unread(key) and key not in self.rules
-        )
+        return tuple(key for key in keys if metrics.is_unread(key) and key not in self.rules)
 
     def rules_for(self, evaluation: Collection[str]) -> dict[str, Rule]:
         """Returns the rules for a run by metric key, given names of Evaluator's metrics.
