@@ -124,9 +124,8 @@ def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Pat
 
 
 def _check_database(home: pathlib.Path, config: configparser.ConfigParser) -> None:
-    connection = _setting(config, "database", "sql_alchemy_conn") or (
-        f"{_SQLITE}{home / 'airflow.db'}"
-    )
+    default = f"{_SQLITE}{home / 'airflow.db'}"
+    connection = _setting(config, "database", "sql_alchemy_conn") or default
     path = connection.removeprefix(_SQLITE).partition("?")[0]
     if connection.startswith(_SQLITE) and not pathlib.Path(path).is_file():
         raise errors.UserError(
