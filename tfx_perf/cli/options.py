@@ -76,7 +76,8 @@ class ScriptCommand(click.Command):
     allow_interspersed_args = False
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, epilog=_WHOSE, **settings)
+        super().__init__(*arguments, **settings)
+        self.epilog = _WHOSE
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Returns the rest of the arguments; refuses a required option after the script."""
