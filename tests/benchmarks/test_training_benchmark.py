@@ -51,7 +51,7 @@ def test_verdicts_distinguish_met_from_missed():
     assert "optimized, geometric mean of the rest >= 1.3: MISSED (0.791)" in verdicts
     assert "optimized, no cell below 0.97: MISSED (0.5)" in verdicts
     assert "tuned, no cell below 0.97: met (2.5)" in verdicts
-    assert "regret <= 5% in the median: MISSED (10.0%)" in verdicts
+    assert "regret <= 3% in the median: MISSED (10.0%)" in verdicts
     assert targets.verdicts([cell("taxi-40")]) == ("taxi-40 keras: >= 6: MISSED (2.5)",)
     assert targets.verdicts([]) == ()
 

@@ -306,6 +306,7 @@ def test_figures_of_the_steps_are_known_to_need_enough_of_them():
         step_time=Interval(value=0.5, low=0.4, high=0.6),
         step_time_p90_seconds=0.6,
         step_time_p99_seconds=0.7,
+        step_cpu_time_seconds=0.8,
     )
     neither = metrics.Direction.NONE
     better = {key for key in made if metrics.CATALOGUE[key].direction is not neither}

@@ -214,6 +214,7 @@ iterator = iter(data)
 for _ in range(3):
     (numbers,), _ = reader.read(iterator, 30)
 print(int(numbers[-1]))
+del iterator  # TensorFlow waits at exit, often forever, for a thread of it that needs Python
 """
     printed = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
