@@ -18,18 +18,10 @@ _DATABASE = "metadata.sqlite"
 _STOCK, _BY_HAND = "StockTrainer", "TrainerByHand"
 _CHAIN = ("InputTuner", "MemoryProfiler", "OptimizedTrainer")
 _COMPARED = (
-    "examples_per_second",
-    "step_time_seconds",
-    "time_to_first_step_seconds",
-    "fit_time_seconds",
-    "trial_time_seconds",
-    "compile_time_seconds",
-    "peak_memory_bytes",
-    "training_memory_bytes",
-    "mfu_ratio",
-    "train_loss",
-    "validation_loss",
-)
+    "examples_per_second", "step_time_seconds", "time_to_first_step_seconds", "fit_time_seconds",
+    "trial_time_seconds", "compile_time_seconds", "peak_memory_bytes", "training_memory_bytes",
+    "mfu_ratio", "train_loss", "validation_loss",
+)  # fmt: skip
 
 
 @click.command("demo")

@@ -235,12 +235,10 @@ SHARES_OF_A_STEP = (
 
 # Figures that depend on the mean step time, not on the median: they include a single stall in a
 # short training.
-OF_MEAN_STEP_TIME = frozenset(
-    (
-        "examples_per_second", "achieved_flops_per_second", "mfu_ratio", "hfu_ratio",
-        "cost_per_million_examples",
-    )
-)  # fmt: skip
+OF_MEAN_STEP_TIME = frozenset({
+    "examples_per_second", "achieved_flops_per_second", "mfu_ratio", "hfu_ratio",
+    "cost_per_million_examples",
+})  # fmt: skip
 
 # Figures that tell how uncertain others are because a training has few steps.
 ERROR_RATIOS: Mapping[str, str] = {
@@ -251,14 +249,12 @@ ERROR_RATIOS: Mapping[str, str] = {
 # Totals since a process began to train, and figures that depend on its beginning: after an
 # interruption, only the last process has them, and it has traced again. Waits of replicas are among
 # them because restarted replicas are far apart at first, and what is left may be short.
-OF_ONE_PROCESS = frozenset(
-    (
-        "time_to_first_step_seconds", "compile_time_seconds", "trace_time_seconds",
-        "compile_share_ratio", "trace_count", "garbage_collection_seconds", "fit_time_seconds",
-        "energy_joules", "xla_compile_count", "xla_compile_success_ratio", "oom_count",
-        "checkpoint_time_seconds", "communication_share_ratio", "load_imbalance_ratio",
-    )
-)  # fmt: skip
+OF_ONE_PROCESS = frozenset({
+    "time_to_first_step_seconds", "compile_time_seconds", "trace_time_seconds",
+    "compile_share_ratio", "trace_count", "garbage_collection_seconds", "fit_time_seconds",
+    "energy_joules", "xla_compile_count", "xla_compile_success_ratio", "oom_count",
+    "checkpoint_time_seconds", "communication_share_ratio", "load_imbalance_ratio",
+})  # fmt: skip
 
 EVALUATION_PREFIX = "evaluation/"
 

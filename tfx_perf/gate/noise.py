@@ -46,15 +46,13 @@ _ONE_OFF = 0.05
 _ON_OTHER_EXAMPLES = 0.03
 _BY_UNIT = {"loss": _ON_OTHER_EXAMPLES, "times": _ONE_OFF}
 # Times of things that are done once and not averaged over many steps, tails, and waits.
-_ONCE = frozenset(
-    (
-        "setup_time_seconds", "time_to_first_step_seconds", "compile_time_seconds",
-        "fit_time_seconds", "garbage_collection_seconds", "checkpoint_time_seconds",
-        "input_preparation_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
-        "trace_time_seconds", "first_batch_seconds", "input_wait_ratio", "compile_share_ratio",
-        "communication_share_ratio", "load_imbalance_ratio",
-    )
-)  # fmt: skip
+_ONCE = {
+    "setup_time_seconds", "time_to_first_step_seconds", "compile_time_seconds",
+    "fit_time_seconds", "garbage_collection_seconds", "checkpoint_time_seconds",
+    "input_preparation_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
+    "trace_time_seconds", "first_batch_seconds", "input_wait_ratio", "compile_share_ratio",
+    "communication_share_ratio", "load_imbalance_ratio",
+}  # fmt: skip
 
 PRIOR_DEGREES = 4.0
 POWER_QUANTILE = float(special.ndtri(0.8))  # this far above a limit, four of five exceed it

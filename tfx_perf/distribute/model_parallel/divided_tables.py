@@ -12,12 +12,10 @@ from tfx_perf.training.keras_api import slots, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 
 # Optimizers that treat each element of a weight by itself.
-_ELEMENTWISE = frozenset(
-    {
-        "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "RMSprop", "Ftrl", "Lion",
-        "LossScaleOptimizer", "LossScaleOptimizerV3",
-    }
-)  # fmt: skip
+_ELEMENTWISE = {
+    "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "RMSprop", "Ftrl", "Lion",
+    "LossScaleOptimizer", "LossScaleOptimizerV3",
+}  # fmt: skip
 _SAVING = ("save", "save_weights", "export")
 
 

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 # Lists of an optimizer that do not hold slots.
-_OTHER_LISTS = frozenset(
-    {"_variables", "_trainable_variables", "_self_unconditional_checkpoint_dependencies"}
-)
+_OTHER_LISTS = {"_variables", "_trainable_variables", "_self_unconditional_checkpoint_dependencies"}
 
 
 def adam_moments(optimizer: Any, variable: Any) -> tuple[Any, Any]:

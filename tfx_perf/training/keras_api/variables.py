@@ -15,31 +15,13 @@ from typing import Any
 import tensorflow as tf
 
 # Attributes without state, or with state that other attributes hold under far shorter paths.
-_PASSED_OVER = frozenset(
-    {
-        "inputs",
-        "outputs",
-        "history",
-        "train_function",
-        "train_tf_function",
-        "test_function",
-        "predict_function",
-        "distribute_strategy",
-        "_distribute_strategy",
-        "_inbound_nodes",
-        "_outbound_nodes",
-        "_inbound_nodes_value",
-        "_outbound_nodes_value",
-        "_nodes",
-        "_nodes_by_depth",
-        "_tracker",
-        "_eval_epoch_iterator",
-        "_eval_data_handler",
-        "_saved_model_inputs_spec",
-        "_steps_per_execution",
-        "_saved_model_arg_spec",
-    }
-)
+_PASSED_OVER = {
+    "inputs", "outputs", "history", "train_function", "train_tf_function", "test_function",
+    "predict_function", "distribute_strategy", "_distribute_strategy", "_inbound_nodes",
+    "_outbound_nodes", "_inbound_nodes_value", "_outbound_nodes_value", "_nodes", "_nodes_by_depth",
+    "_tracker", "_eval_epoch_iterator", "_eval_data_handler", "_saved_model_inputs_spec",
+    "_steps_per_execution", "_saved_model_arg_spec",
+}  # fmt: skip
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, tf.Tensor)
 _LIBRARIES = frozenset({"tensorflow", "numpy", "builtins", "threading", "weakref", "_thread"})
 _KERAS = frozenset({"keras", "tf_keras"})

@@ -29,18 +29,9 @@ _HOST = "CPU:0"  # where iterators put their batches
 # Layers that compute row by row, without trained weights, randomness or state that changes: for
 # many batches joined into one, their result is the joined results of the batches.
 _LAYERS = (
-    "CategoryEncoding",
-    "Concatenate",
-    "Discretization",
-    "Flatten",
-    "HashedCrossing",
-    "Hashing",
-    "IntegerLookup",
-    "Normalization",
-    "Rescaling",
-    "Reshape",
-    "StringLookup",
-)
+    "CategoryEncoding", "Concatenate", "Discretization", "Flatten", "HashedCrossing", "Hashing",
+    "IntegerLookup", "Normalization", "Rescaling", "Reshape", "StringLookup",
+)  # fmt: skip
 
 
 def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:

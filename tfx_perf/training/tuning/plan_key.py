@@ -12,14 +12,9 @@ from tfx_perf.training.speedups import SPEEDUPS
 
 # Settings that do not affect the choice of a plan: the seed, saving and recovery.
 _IRRELEVANT = {
-    "seed",
-    "checkpoint_folder",
-    "checkpoint_every_steps",
-    "checkpoint_every_seconds",
-    "max_loss",
-    "resume_ignores",
-    "max_rollbacks",
-}
+    "seed", "checkpoint_folder", "checkpoint_every_steps", "checkpoint_every_seconds", "max_loss",
+    "resume_ignores", "max_rollbacks",
+}  # fmt: skip
 
 
 def plan_key(
