@@ -97,19 +97,13 @@ def _broken_rules(documents: Sequence[_Spec]) -> list[str]:
     return list(_platform(spec, documents[1])) if len(documents) == 2 else []
 
 
-def _job(spec: _Spec) -> _Problems:
+def _header(spec: _Spec) -> _Problems:
     # apiserver/template/template.go: isPipelineSpec
     if "pipelineSpec" in spec:
         yield "a PipelineJob (pipelineSpec inside): the server takes the bare spec"
-
-
-def _schema_version(spec: _Spec) -> _Problems:
     # apiserver/template/v2_template.go: NewV2SpecTemplate
     if spec.get("schemaVersion") != "2.1.0":
         yield f"schemaVersion {spec.get('schemaVersion')}: the server takes 2.1.0 only"
-
-
-def _pipeline_name(spec: _Spec) -> _Problems:
     # apiserver/template/v2_template.go: "pipelineInfo.name is empty"; the workflow is named by it
     name = spec.get("pipelineInfo", {}).get("name", "")
     if not PIPELINE_NAME.fullmatch(name):
@@ -262,7 +256,7 @@ def _parameters(spec: _Spec) -> _Spec:
 _Rule = Callable[[_Spec], _Problems]
 # If a rule of one line is broken, those of the next lines would only find the consequences.
 _RULES: tuple[tuple[_Rule, ...], ...] = (
-    (_job, _schema_version, _pipeline_name, _root),
+    (_header, _root),
     (_references, _executors, _task_names, _types, _defaults, _cycles, _pipeline_root),
     (_inputs,),
 )

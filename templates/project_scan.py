@@ -91,7 +91,11 @@ def find(project: pathlib.Path, *, line: int | None = None) -> TrainingStep:
             "such as trainer.with_id(...), on its own line."
         )
     if not trainers:
-        unread = "".join(f"; could not decode {path}" for path in _unread(project))
+        unread = "".join(
+            f"; could not decode {path}"
+            for path in _python_files(project)
+            if b"Trainer" in path.read_bytes() and _read(path) is None
+        )
         raise errors.UserError(
             "Expected a pipeline that assigns a Trainer, e.g. trainer = Trainer(...). "
             f"Received: project={project}, in which there is none{unread}.{_hint(project)}"
@@ -159,14 +163,6 @@ def _read(path: pathlib.Path) -> Source | None:
         return Source(path, data.decode(encoding), encoding)
     except (SyntaxError, UnicodeDecodeError, LookupError):  # encoding declaration wrong or missing
         return None
-
-
-def _unread(project: pathlib.Path) -> list[pathlib.Path]:
-    return [
-        path
-        for path in _python_files(project)
-        if b"Trainer" in path.read_bytes() and _read(path) is None
-    ]
 
 
 def _parse(source: Source) -> ast.Module:

@@ -70,11 +70,13 @@ def train(
             )
         else:
             digest = _digest(job, output_dict)
+            is_named = origin.pipeline and origin.node
+            words = (origin.pipeline, origin.node) if is_named else _DEFAULT_WORDS
             _in_a_cluster(
                 job,
                 collect,
                 known=known,
-                name=manifests.job_name(*_words(origin), digest=digest),
+                name=manifests.job_name(*words, digest=digest),
                 digest=digest,
                 log_folder=log_folder,
                 termination=termination,
@@ -185,10 +187,6 @@ def _pause_of(termination: Termination) -> Callable[[float], None]:
                 raise errors.MeasurementError("The training was ended by SIGTERM.")
 
     return pause
-
-
-def _words(origin: Origin) -> tuple[str, ...]:
-    return (origin.pipeline, origin.node) if origin.pipeline and origin.node else _DEFAULT_WORDS
 
 
 def _digest(job: training_job.TrainingJob, output_dict: Artifacts) -> str:

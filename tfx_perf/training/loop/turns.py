@@ -56,7 +56,9 @@ class Turns:
         wait_for(logs)
         if self._began is not None:
             self._call_seconds.append(time.perf_counter() - self._began)
-        if self._sync.broadcast(self._is_over()):
+        has_enough = len(self._call_seconds) >= BLOCK_CALLS - 1
+        is_over = has_enough and sum(self._call_seconds) >= BLOCK_SECONDS
+        if self._sync.broadcast(is_over):
             call_seconds = self._sync.broadcast(float(np.median(self._call_seconds)))
             try:
                 self._begin(self._schedule.send(call_seconds / self._turn.steps_per_execution))
@@ -65,6 +67,3 @@ class Turns:
             return
         self._began = time.perf_counter()  # excludes the time of the broadcasts
 
-    def _is_over(self) -> bool:
-        has_enough = len(self._call_seconds) >= BLOCK_CALLS - 1
-        return has_enough and sum(self._call_seconds) >= BLOCK_SECONDS

@@ -104,8 +104,7 @@ class Exposition:
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics with their present values."""
-        several = self._figures, self._communication, self._progress
-        for read in (*several, self._loss, self._learning_rate, self._info):
+        for read in (self._figures, self._communication, self._progress, self._model):
             try:
                 yield from read()
             except Exception:  # a scrape must neither end the training nor the other figures
@@ -161,21 +160,17 @@ class Exposition:
             "When the last call of the train function ended; before the first, when fit began.",
             value=self._training.progress_time,
         )
+        yield InfoMetricFamily(
+            f"{_PREFIX}training", "The model and how it is trained.", value=self._training.labels
+        )
 
-    def _loss(self) -> Iterator[Metric]:
+    def _model(self) -> Iterator[Metric]:
         yield from _families("train_loss", self._training.loss)
-
-    def _learning_rate(self) -> Iterator[Metric]:
         rate = self._training.learning_rate
         if rate is not None:
             yield GaugeMetricFamily(
                 f"{_PREFIX}learning_rate", "The optimizer's learning rate.", value=rate
             )
-
-    def _info(self) -> Iterator[Metric]:
-        yield InfoMetricFamily(
-            f"{_PREFIX}training", "The model and how it is trained.", value=self._training.labels
-        )
 
 
 def _by_replica(family: _FamilyT, totals: Totals, values: Iterable[float]) -> _FamilyT:
