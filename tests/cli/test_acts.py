@@ -155,6 +155,17 @@ def test_without_ml_metadata_an_evaluation_goes_into_the_folder(tmp_path, act):
 
 
 @pytest.mark.usefixtures("root")
+def test_a_run_from_the_cache_is_revoked_by_its_training(tmp_path, act):
+    trained = judged("trained", 0, blessed=True).candidate.model_copy(update={"artifact": "a"})
+    LedgerFolder(str(tmp_path / "base")).add(Ledger(entries=(trained,)))
+    decision = judged("cached", 1, blessed=True)
+    cached = decision.candidate.model_copy(update={"artifact": "a"})
+    decision.model_copy(update={"candidate": cached}).write(tmp_path / "evaluation.json")
+    said = act("revoke", tmp_path / "evaluation.json", "--baseline-uri", tmp_path / "base")
+    assert "trained is no longer blessed" in said
+    assert LedgerFolder(str(tmp_path / "base")).read().entries == ()
+
+
 def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(database, tmp_path, act):
     uri = str(tmp_path / "baseline")
     before = database.read_bytes()

@@ -99,6 +99,9 @@ def _record(
         )
     known = Ledger().merge(*(place.read() for place in places))
     chosen = _find(kind, run, known=known, source=source, pipeline=pipeline, node=node)
+    if isinstance(chosen, Run):  # it may have taken its training from the cache
+        alike = [entry for entry in known.entries if entry.shares_training_with(chosen)]
+        chosen = alike[0] if alike else chosen
     counts = any(entry.key == chosen.key for entry in known.entries)
     changes = counts is (kind == "unbless")
     # Later than all earlier decisions, even if this clock is behind theirs.
