@@ -365,8 +365,10 @@ def test_a_ledger_that_cannot_be_written_leaves_the_model(fails, tmp_path, capfd
 def test_a_baseline_that_cannot_be_read_is_refused_before_anything_trains(context, tmp_path):
     (tmp_path / "file").touch()
     gate = {"gate": {"baseline_uri": str(tmp_path / "file")}}
-    with pytest.raises(errors.UserError, match="baseline_uri"), context(gate):
-        pytest.fail("it began")
+    for folder in (None, tmp_path / "file"):  # or is the folder of the figures
+        raised = pytest.raises(errors.UserError, match="baseline_uri")
+        with raised, context(gate, folder=folder):
+            pytest.fail("it began")
 
 
 def test_the_digest_is_of_the_users_code_and_of_none_that_is_in_no_file(tmp_path, monkeypatch):

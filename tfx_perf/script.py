@@ -407,6 +407,13 @@ def _output(
             "Expected a folder of blessed runs, for gate.rules and gate.fail_pipeline of a script. "
             f"Received: gate.baseline_uri={gate.baseline_uri!r}."
         )
+    ledger = gate.baseline_uri
+    is_local = ledger and not storage.is_remote(ledger)
+    if folder and ledger and is_local and os.path.abspath(ledger) == os.path.abspath(folder):
+        raise errors.UserError(
+            "Expected another folder for the ledger than for the figures. Received: "
+            f"gate.baseline_uri={gate.baseline_uri!r}, folder={str(folder)!r}."
+        )
     ledger_store.known(gate)
     if folder is None or not workers.this().is_chief:
         yield _Output(settings, name, None)
