@@ -14,7 +14,7 @@ from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import decide, evaluate
 
 _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-_DAYS, _CHANGE_DAY = 90, 60
+_DAYS, _CHANGE_DAY, _CREEPING_DAYS = 90, 60, 200
 _FOUND_WITHIN = 3
 _METRICS = ("accuracy", "auc", "precision", "recall")
 
@@ -32,6 +32,7 @@ class World:
         follows: exponent of the size, for time and memory; None: drawn from 0 to 1.
         slowdown: factor of the step time from day 60 on.
         drift: relative increase of the step time per day.
+        decay: relative decrease of the evaluation's metrics per day.
         faster: factor of the step time from day 30 on.
         moves: whether another machine trains from day 60 on, whose first run a person blesses.
         reruns: number of further runs that take a training from the cache.
@@ -48,6 +49,7 @@ class World:
     follows: float | None = 0.0
     slowdown: float = 1.0
     drift: float = 0.0
+    decay: float = 0.0
     faster: float = 1.0
     moves: bool = False
     reruns: int = 0
@@ -99,6 +101,9 @@ WORLDS: Mapping[str, World] = {
     ),
     "10% slower, trainings taken from cache": World(noise=0.01, reruns=2, slowdown=1.1),
     "0.3% slower every day": World(noise=0.01, drift=0.003),
+    "0.1% slower every day": World(noise=0.01, drift=0.001),
+    "0.1% slower every day, quiet machine": World(noise=0.003, drift=0.001),
+    "metrics 0.1% worse every day": World(noise=0.01, decay=0.001),
     "5% slower from day 60 on": World(noise=0.01, slowdown=1.05),
     "5% slower from day 60 on, noise 2%": World(slowdown=1.05),
     "10% of runs have a long tail": World(noise=0.01, machine=_rare_tail),
@@ -122,6 +127,7 @@ class Score(records.Record):
         unchecked: runs, healthy or not, blessed without a comparison despite earlier runs.
         found: share of slowdowns refused within 3 days, or drifts at any time; otherwise None.
         late_refused: share of slow runs that were refused, over all days; otherwise None.
+        found_at: of drifts, by how much a run was worse when one was first refused, in the median.
         measured: share of runs that were measured again in turns; 0 without.
     """
 
@@ -131,6 +137,7 @@ class Score(records.Record):
     unchecked: int
     found: float | None
     late_refused: float | None = None
+    found_at: float | None = None
     measured: float = 0.0
 
     def describe(self) -> str:
@@ -140,6 +147,8 @@ class Score(records.Record):
             words.append(f"{self.refused:.1%} of {self.healthy_runs} healthy runs refused")
         if self.found is not None:
             words.append(f"found in {self.found:.0%} of {self.histories} histories")
+        if self.found_at is not None:
+            words.append(f"at +{self.found_at:.1%}")
         if self.late_refused is not None:
             words.append(f"{self.late_refused:.0%} of slow runs refused")
         if self.measured:
@@ -157,11 +166,11 @@ def score(world: World, *, count: int, seed: int, in_turns: bool = False) -> Sco
         in_turns: whether a run is measured again beside blessed ones, as in a pipeline.
     """
     healthy = refused = unchecked = found = runs = slow = slow_refused = measured = 0
-    settings = GateSettings()
+    settings, creeps, found_at = GateSettings(), world.drift or world.decay, []
     for number in range(count):
         ledger, late_refusals = Ledger(), 0
         make = runs_of(world, np.random.default_rng([seed, number]))
-        for day in range(_DAYS):
+        for day in range(_CREEPING_DAYS if creeps else _DAYS):
             is_worse = day >= _CHANGE_DAY and world.slowdown > 1.0
             for run in make(day):
                 given = {"ledger": ledger, "settings": settings}
@@ -184,14 +193,15 @@ def score(world: World, *, count: int, seed: int, in_turns: bool = False) -> Sco
                     slow += 1
                     slow_refused += not decision.blessed
                     late_refusals += day < _CHANGE_DAY + _FOUND_WITHIN and not decision.blessed
-                elif not world.drift:
+                elif not creeps:
                     healthy += 1
                     refused += not decision.blessed
-            if world.drift and not decision.blessed:
+            if creeps and not decision.blessed:
                 late_refusals += 1
+                found_at.append((1 + creeps) ** day - 1)
                 break
         found += late_refusals > 0
-    has_fault = world.slowdown > 1.0 or world.drift
+    has_fault = world.slowdown > 1.0 or creeps
     return Score(
         histories=count,
         healthy_runs=healthy,
@@ -199,6 +209,7 @@ def score(world: World, *, count: int, seed: int, in_turns: bool = False) -> Sco
         unchecked=unchecked,
         found=found / count if has_fault else None,
         late_refused=slow_refused / slow if slow else None,
+        found_at=float(np.median(found_at)) if found_at else None,
         measured=measured / runs,
     )
 
@@ -255,7 +266,7 @@ def runs_of(world: World, random: np.random.Generator) -> Callable[[int], list[R
             step *= 2.5 if late and world.moves else 1.0
             jump = random.uniform(0, 2) if world.jumps and random.uniform() < 0.1 else 0.0
             figures = _figures(step, size**follows, random=random)
-            evaluation = _evaluation(world, random)
+            evaluation = _evaluation(world, (1 - world.decay) ** day, random=random)
             gains = {}
             if world.has_baseline:
                 gains = {name: 0.003 * random.normal() for name in evaluation}
@@ -300,10 +311,12 @@ def _figures(step: float, size: float, *, random: np.random.Generator) -> dict[s
     }
 
 
-def _evaluation(world: World, random: np.random.Generator) -> dict[str, float]:
+def _evaluation(
+    world: World, level: float, *, random: np.random.Generator
+) -> dict[str, float]:
     # A shift of the data moves all metrics together, and each has noise of its own.
     shift = random.normal()
     return {
-        name: 0.8 * (1 + world.data_noise * (0.8 * shift + 0.6 * random.normal()))
+        name: 0.8 * level * (1 + world.data_noise * (0.8 * shift + 0.6 * random.normal()))
         for name in _METRICS
     }

@@ -12,7 +12,7 @@ from tfx_perf.components.perf_evaluator import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.core import errors, unmeasured
 from tfx_perf.gate.decision import GateRecord
-from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.ledger import FIRST_RUNS, Ledger
 
 pytestmark = pytest.mark.each_choice
 
@@ -125,9 +125,9 @@ def test_the_evaluation_has_payload_report_and_figures(gate, monkeypatch, tmp_pa
 def test_the_ledger_keeps_as_many_runs_as_configured(gate):
     settings = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "ledger_size": 2}})
     outputs = gate.run(FAST, settings=settings)
-    for _ in range(3):
+    for _ in range(8):
         outputs = gate.run(FAST, ledger=[outputs["updated_ledger"]], settings=settings)
-    assert len(ledger_in(outputs).entries) == 2
+    assert len(ledger_in(outputs).entries) == FIRST_RUNS + 2
 
 
 def test_rules_cover_the_figures_of_every_input_and_refuse_a_missing_input(gate):

@@ -152,6 +152,16 @@ def test_a_slower_machine_is_told_from_slower_code_by_a_run_from_before():
     assert (found.blessed, measured) == (True, ["night13"]), found.headline
 
 
+def test_a_creeping_slowdown_is_measured_in_turns_with_a_run_from_before_it():
+    """No night is slower than the tolerance beside those before it, and noise explains the sum."""
+    creeping = [(1 + 0.004 * number) * (1.01, 0.99)[number % 2] for number in range(12)]
+    candidate = run("this", minute=30, step_time_seconds=1.06)
+    for ratio, blessed in ((1.05, False), (1.02, True), (None, True)):
+        code = {"night5": ratio} if ratio else {}
+        found, measured = gate_of(nights(*creeping), candidate, code=code)
+        assert (found.blessed, measured) == (blessed, [*code]), found.headline
+
+
 def test_only_models_of_the_candidates_size_are_measured():
     def model(number, *, size, seconds):
         environment = {**HERE, "parameter_count": f"{1e6 * size:.0f}"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
+from gate_runs import ELSEWHERE, blessed_by_a_person, ledger_of, noisy, only, run
 
 from tfx_perf.cli import calibrate
 from tfx_perf.gate import history
@@ -44,12 +44,22 @@ def test_refusals_of_the_replay_are_counted():
 
 
 def test_as_many_runs_are_on_record_as_the_gate_would_keep():
-    """What a longer ledger has forgotten cannot be the best level."""
-    values = [1.0] * 20 + [1.2] * 20
+    """What a shorter ledger has forgotten cannot be the best level."""
+    values = [1.2] * 5 + [1.0] * 20 + [1.2] * 20
     kept = only(**{KEY: {"tolerance": 0.03}}).model_copy(update={"ledger_size": 8})
     longer = kept.model_copy(update={"ledger_size": 100})
     history = ledger_of(KEY, values).entries
     assert replay(history, kept).refused < replay(history, longer).refused == 20
+
+
+def test_what_a_person_has_accepted_is_no_false_alarm():
+    ledger = ledger_of(KEY, noisy(10, sd=0.005))
+    ledger = blessed_by_a_person(ledger, run("slow", minute=100, **{KEY: 1.3}))
+    for number, value in enumerate(noisy(20, sd=0.005)):
+        later = run(f"n{number}", minute=200 + number, **{KEY: 1.3 * value})
+        ledger = ledger.append(later, keep=99)
+    assert replay(ledger.entries, SETTINGS).refused > 15
+    assert replay(ledger.entries, SETTINGS, acts=ledger.acts).refused <= 1  # the accepted one
 
 
 def test_runs_are_replayed_only_against_comparable_ones():

@@ -1,7 +1,7 @@
 """Many small changes do not add up to a large one, and none hides behind another machine."""
 
 import pytest
-from gate_runs import ELSEWHERE, HERE, ledger_of, noisy, only, run
+from gate_runs import ELSEWHERE, HERE, blessed_by_a_person, ledger_of, noisy, only, run
 
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import errors
@@ -33,10 +33,48 @@ def test_small_steps_stop_at_the_budget():
     assert 0.11 < slower <= 0.12
 
 
-def test_small_steps_accumulate_if_the_best_level_is_forgotten():
-    forgetful = SETTINGS.model_copy(update={"ledger_size": 8})
-    slower, _ = ratchet(forgetful, step=0.004)
-    assert slower > 0.2
+def test_small_steps_are_counted_from_the_first_runs_however_few_the_ledger_keeps():
+    for step in (0.004, 0.0015):
+        few = SETTINGS.model_copy(update={"ledger_size": 8})
+        slower, refused = ratchet(few, step=step)
+        assert refused == ["drift"]
+        assert slower <= 0.12
+
+
+def test_what_a_person_has_blessed_is_not_refused_once_the_ledger_is_full():
+    settings = SETTINGS.model_copy(update={"ledger_size": 10})
+    ledger = blessed_by_a_person(ledger_of(KEY, [1.0] * 6), run("slow", minute=10, **{KEY: 1.3}))
+    for number in range(40):
+        candidate = run(f"n{number}", minute=20 + number, **{KEY: 1.3})
+        assert evaluate(candidate, ledger=ledger, settings=settings).blessed
+        ledger = ledger.append(candidate, keep=10)
+    crept = run("crept", minute=99, **{KEY: 1.5})
+    assert not evaluate(crept, ledger=ledger, settings=settings).blessed
+
+
+@pytest.mark.parametrize(
+    ("levels", "slower"),
+    [((1.0, 0.5), 0.7), ((1.3, 1.0), 1.15), ((1.0, 1.1), 1.25)],
+)
+def test_a_blessed_slowdown_counts_though_the_code_was_as_slow_before(levels, slower):
+    figures = [level + 0.001 * (number % 3) for level in levels for number in range(8)]
+    ledger = blessed_by_a_person(ledger_of(KEY, figures), run("slow", minute=30, **{KEY: slower}))
+    for number in range(8):
+        candidate = run(f"n{number}", minute=40 + number, **{KEY: slower})
+        assert evaluate(candidate, ledger=ledger, settings=SETTINGS).blessed
+        ledger = ledger.append(candidate, keep=100)
+
+
+def test_without_max_regression_quality_gets_worse_by_two_tolerances_at_most():
+    ledger, auc, refused = Ledger(), 0.8, []
+    while not refused:
+        auc *= 0.998
+        candidate = run(f"n{len(ledger.runs)}", len(ledger.runs), evaluation={"auc": auc})
+        record = evaluate(candidate, ledger=ledger, settings=GateSettings())
+        refused = [each for each in record.outcomes if each.refuses and "auc" in each.metric]
+        ledger = ledger.append(candidate, keep=100)
+    assert [(each.kind, each.tolerance) for each in refused] == [("drift", 0.04)]
+    assert 0.755 < auc < 0.772
 
 
 def test_the_best_level_is_not_a_single_lucky_run():

@@ -68,16 +68,16 @@ def test_acts_are_kept_beside_the_runs_they_are_about(uri):
 
 
 def test_files_of_runs_that_no_longer_count_are_removed(uri):
-    for minute, name in enumerate("abcde"):
+    for minute, name in enumerate("abcdefghij"):
         known = LedgerFolder(uri).read()
         LedgerFolder(uri).add(known.append(run(name, minute), keep=2))
         LedgerFolder(uri).prune(run(name), keep=2)
-    assert len(files(uri)) == 2
-    LedgerFolder(uri).add(Ledger(acts=(act("unbless", "d", 9),)))
-    LedgerFolder(uri).add(ledger("x").append(run("y", 10), keep=2))
+    assert len(files(uri)) == 7
+    LedgerFolder(uri).add(Ledger(acts=(act("unbless", "i", 19),)))
+    LedgerFolder(uri).add(Ledger(entries=(run("x", 5), run("y", 20))))
     LedgerFolder(uri).prune(run("y"), keep=2)
     found = LedgerFolder(uri).read().last(2)
-    assert (names(found.entries), names(found.withdrawn)) == (["e", "y"], ["d"])
+    assert (names(found.entries), names(found.withdrawn)) == ([*"abcde", "j", "y"], ["i"])
 
 
 def test_no_pipeline_removes_the_runs_of_another_nor_the_anchor(uri):
@@ -91,7 +91,7 @@ def test_no_pipeline_removes_the_runs_of_another_nor_the_anchor(uri):
     found = LedgerFolder(uri).read()
     kept = {name: [e.run_id for e in found.entries if e.pipeline == name] for name in
             ("slow", "quick")}  # fmt: skip
-    assert kept == {"slow": ["0", "1", "2", "3"], "quick": ["1", "58", "59"]}
+    assert kept == {"slow": ["0", "1", "2", "3"], "quick": ["0", "1", "2", "3", "40", "58", "59"]}
 
 
 def test_concurrent_processes_lose_nothing(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.gate import many_runs, months
 from tfx_perf.config.gate import GateSettings
+from tfx_perf.gate.ledger import FIRST_RUNS
 
 WORLDS = months.WORLDS
 
@@ -45,14 +46,25 @@ def test_a_slower_machine_refuses_nothing_if_runs_are_measured_in_turns(name):
     assert 0 < found.measured < 1
 
 
-def test_a_slow_drift_is_found():
-    assert months.score(WORLDS["0.3% slower every day"], count=2, seed=3).found == 1.0
+@pytest.mark.parametrize(
+    ("name", "in_turns", "at_most"),
+    [
+        ("0.3% slower every day", False, 0.14), ("0.3% slower every day", True, 0.06),
+        ("0.1% slower every day, quiet machine", True, 0.05),
+        ("metrics 0.1% worse every day", False, 0.06),
+    ],
+)  # fmt: skip
+def test_a_slow_drift_is_found(name, in_turns, at_most):
+    found = months.score(WORLDS[name], count=1, seed=3, in_turns=in_turns)
+    assert found.found == 1.0
+    assert found.found_at <= at_most
 
 
 def test_the_cost_of_judging_does_not_grow_with_the_runs_on_record(tmp_path, monkeypatch):
-    # Counted, not timed: figures read and compared, with 3 pipelines of at most 5 runs.
+    # Counted, not timed: figures read and compared, with 3 pipelines of few runs.
     settings = GateSettings(baseline_runs=5, ledger_size=5)
     monkeypatch.setattr(many_runs, "GateSettings", lambda: settings)
     held = [len(list(tmp_path.glob("*.json"))) for _ in many_runs.judge(tmp_path, count=90)]
-    assert max(held) <= 3 * 5 + 1
-    assert held[-1] >= 3 * 5 - 1
+    most = 3 * (5 + FIRST_RUNS)
+    assert max(held) <= most + 1
+    assert held[-1] >= most - 1

@@ -40,7 +40,8 @@ def command(
     settings = PerfConfig.from_yaml(settings_path) if settings_path else PerfConfig()
     judged = history.judged_runs(source, pipeline=pipeline)
     runs = [run for run, is_blessed in judged if refused or is_blessed]
-    replayed = calibration.replay(runs, settings.gate)
+    acts = history.people_decided(source, pipeline=pipeline).acts
+    replayed = calibration.replay(runs, settings.gate, acts=acts)
     if as_json:
         document = replayed.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": replayed.false_alarm_rate})

@@ -91,7 +91,8 @@ class GateSettings(Section):
         use_defaults: whether the default rules hold.
         policy: what each verdict does.
         baseline_runs: a run is compared with this many of the last comparable blessed runs.
-        ledger_size: number of blessed runs of each environment that the ledger keeps.
+        ledger_size: number of blessed runs of each environment that the ledger keeps, beside the
+            first five.
         baseline_uri: folder for the ledger beside ML Metadata: a path, `gs://` or `s3://`. Needed
             on Kubeflow.
         fail_pipeline: whether a refusal fails the component, and the pipeline with it. By default

@@ -38,7 +38,8 @@ class Rule(Section):
         tolerance: a change for the worse that is too small to matter, relative to the baseline:
             0.03 is 3%. Not given: the default rule's; null drops that.
         max_regression: the largest change for the worse that may remain undetected, in one run or
-            as the sum of many; None: four tolerances.
+            as the sum of many; None: four tolerances, but two as the sum of many in losses and
+            evaluation metrics.
         expected_std: relative standard deviation between runs to expect before runs have shown it;
             None: 1 to 5%, by the kind of metric. `tfx-perf calibrate` shows yours.
         min_baseline: changes are relative to this, in the metric's unit, where the baseline is

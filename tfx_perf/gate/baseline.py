@@ -13,7 +13,7 @@ from tfx_perf.core import metrics
 from tfx_perf.gate import noise
 from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.change import Change
-from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.ledger import FIRST_RUNS, Ledger
 from tfx_perf.gate.run import Run, sizes
 
 LARGEST_UNCERTAINTY = 0.03
@@ -200,8 +200,10 @@ def since_decision(
     sign = rule.worse_sign(key)
     decided = [place for place in range(1, len(runs)) if ledger.is_decided(runs[place])]
     for place in reversed(decided):
-        usual = float(np.median(figures[:place]))
-        worse = sign * (figures[place] - usual)
+        # The level that the gate refused it for may be better than all others, or the last one.
+        usual = min(sign * float(np.median(figures[begin:place])) for begin in
+                     (0, max(0, place - FIRST_RUNS)))  # fmt: skip
+        worse = sign * figures[place] - usual
         if worse > rule.smallest_change * max(abs(usual), rule.min_baseline):
             return place
     return 0

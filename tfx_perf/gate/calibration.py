@@ -9,7 +9,7 @@ import numpy as np
 from tfx_perf.config.gate import GateSettings
 from tfx_perf.core import records
 from tfx_perf.gate.decision import GateRecord, Verdict
-from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.ledger import Ledger, Override
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 
@@ -52,13 +52,19 @@ class Calibration(records.Record):
         return self.refused / self.replayed if self.replayed else None
 
 
-def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
-    """Judges each run, oldest first, by the earlier ones, all assumed to be good and blessed."""
+def replay(
+    runs: Sequence[Run], settings: GateSettings, *, acts: Sequence[Override] = ()
+) -> Calibration:
+    """Judges each run, oldest first, by the earlier ones, all assumed to be good and blessed.
+
+    `acts` are people's decisions on them: what a person accepted is no drift of later runs.
+    """
     settings = _all_optional(settings, runs)
     ledger, decisions = Ledger(), []
     for run in runs:
         decisions.append(evaluate(run, ledger=ledger, settings=settings))
-        ledger = Ledger(entries=(*ledger.entries, run)).last(settings.ledger_size)
+        ledger = Ledger(entries=(*ledger.entries, run), acts=tuple(acts))
+        ledger = ledger.last(settings.ledger_size)
     compared = [decision for decision in decisions if decision.baseline_runs]
     beyond = [_refused_metrics(decision, by_limit=True) for decision in decisions]
     keys = dict.fromkeys(item.metric for decision in decisions for item in decision.outcomes)

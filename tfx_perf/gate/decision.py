@@ -140,7 +140,7 @@ class RuleResult(records.Record):
         if self.metric in metrics.SHARES_OF_A_STEP:  # what noise leaves open, the step settles
             return self.verdict is Verdict.INCONCLUSIVE
         if self.verdict is Verdict.PASS:
-            return self.kind == "change" and self.worse > 0
+            return self.worse > 0
         refusal = self.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
         return refusal and self.metric in metrics.STEP_TIME_EXPONENTS
 
@@ -206,9 +206,9 @@ class AbRerun(records.Record):
         reference passes if the figure of the reference, or of the blessed run, times the interval
         is within that check's bound.
         """
-        verdict = outcome.verdict
-        exponent = metrics.STEP_TIME_EXPONENTS.get(outcome.metric, 1)
-        if outcome.kind == "drift":
+        verdict, is_drift = outcome.verdict, outcome.kind == "drift"
+        if is_drift and verdict is not Verdict.PASS:
+            exponent = metrics.STEP_TIME_EXPONENTS.get(outcome.metric, 1)
             blessed = [run.figure(outcome.metric) for run in baseline if run.run_id == self.against]
             compared = [(self.ratio, figure) for figure in blessed]
             # Several figures of a step may have reference runs of their own, at one level.
@@ -216,16 +216,17 @@ class AbRerun(records.Record):
             for ratio, figure in compared:
                 if ratio and figure and _is_within(ratio, figure, exponent, outcome):
                     verdict = Verdict.PASS
-        elif self.ratio:
-            factors = self.ratio.low**exponent, self.ratio.high**exponent
-            worse = [math.copysign(1, exponent) * (factor - 1) for factor in factors]
-            verdict = self._judge_change(min(worse), max(worse), outcome, rule)
+        elif ratio := self.reference_ratio if is_drift else self.ratio:
+            verdict = self._judge_change(ratio, outcome, rule)
         return outcome.model_copy(
             update={"verdict": verdict, "reason": f"{outcome.reason} {self.answer(verdict)}"}
         )
 
     @staticmethod
-    def _judge_change(least: float, most: float, outcome: RuleResult, rule: Rule) -> Verdict:
+    def _judge_change(ratio: statistics.Interval, outcome: RuleResult, rule: Rule) -> Verdict:
+        exponent = metrics.STEP_TIME_EXPONENTS.get(outcome.metric, 1)
+        factors = ratio.low**exponent, ratio.high**exponent
+        least, most = sorted(math.copysign(1, exponent) * (factor - 1) for factor in factors)
         is_open = outcome.verdict is Verdict.INCONCLUSIVE
         if least > rule.smallest_change and outcome.metric in metrics.STEP_TIME_EXPONENTS:
             return Verdict.REGRESSION
@@ -296,21 +297,28 @@ class GateRecord(records.Record):
         Without a refusal: whether only noise explains that the step time passes. A slowdown within
         the noise would otherwise become the baseline on the first lucky run.
         """
-        if self._refusals:
-            return all(item.may_be_settled for item in self._refusals)
-        primary = [item for item in self.outcomes if item.metric == PRIMARY and not item.advisory]
-        change = next((item for item in primary if item.kind == "change"), None)
-        if change is None or change.change is None or change.change_low is None:
-            return False
-        tolerance, deviation = change.tolerance or 0.0, (change.change - change.change_low) / 2
-        drifts = [item.worse for item in primary if item.kind == "drift"]
-        return change.worse > tolerance or max(drifts, default=0.0) > tolerance + deviation
+        return bool(self._doubtful) and all(item.may_be_settled for item in self._doubtful)
 
     @property
     def reference_run(self) -> str | None:
-        """The run that drift counts from, if drift alone refuses; None otherwise."""
-        runs = [item.reference_run for item in self._refusals]
+        """The run that drift counts from, if drift alone is in doubt; None otherwise."""
+        runs = [item.reference_run for item in self._doubtful]
         return None if None in runs else next(iter(runs), None)
+
+    @property
+    def _doubtful(self) -> list[RuleResult]:
+        """Answers that refuse; without one, that on a step time that only noise lets pass."""
+        if self._refusals:
+            return self._refusals
+        primary = {item.kind: item for item in self.outcomes if item.metric == PRIMARY}
+        change, drift = primary.get("change"), primary.get("drift")
+        if change is None or change.advisory or change.change is None or change.change_low is None:
+            return []
+        tolerance, deviation = change.tolerance or 0.0, (change.change - change.change_low) / 2
+        # A run no slower than the reference is no slower than the last ones.
+        if drift and drift.worse > tolerance + deviation:
+            return [drift]
+        return [change] if change.worse > tolerance else []
 
     @property
     def _refusals(self) -> list[RuleResult]:

@@ -18,17 +18,18 @@ from tfx_perf.gate import run as run_lib
 from tfx_perf.gate.baseline import Case, since_decision
 from tfx_perf.gate.change import Change, compared
 from tfx_perf.gate.decision import RuleResult, Verdict
+from tfx_perf.gate.ledger import FIRST_RUNS
 from tfx_perf.gate.run import Run
 
 # The best level is the best median of this many runs in a row: the best single run is luck.
-WINDOW = 5
+WINDOW = FIRST_RUNS
 # Variance of the median of many normal samples over that of their mean.
 _MEDIAN_VARIANCE = math.pi / 2
 # If no blessed run is comparable, a change beyond this many times max_regression is too much.
 _BUDGETS = 2.0
-_PER_EXAMPLE = frozenset(
-    ("examples_per_second", "energy_per_example_joules", "cost_per_million_examples")
-)
+# Without max_regression, quality may become worse by this many tolerances in all.
+_TOLERANCES = 2.0
+_PER_EXAMPLE = {"examples_per_second", "energy_per_example_joules", "cost_per_million_examples"}
 _OF_WORK = ("seconds", "bytes", "joules")
 
 
@@ -70,17 +71,22 @@ def best_level(figures: Sequence[float], *, sign: float) -> tuple[float, int]:
 def _since(
     change: Change, reference: float, *, run: str, name: str = "", runs: float, level: float
 ) -> RuleResult:
-    scale = max(abs(reference), change.rule.min_baseline)
-    allowed = change.rule.largest_change * scale
+    rule = change.rule
+    scale = max(abs(reference), rule.min_baseline)
+    largest = rule.largest_change
+    if change.varies_with_the_data:  # that of one run leaves room for its data
+        largest = _TOLERANCES * rule.smallest_change
+    allowed = largest * scale
     if not change.is_exact:
         # A spread around the mean would include an improvement, and so hide that it was lost again.
         expected = change.prediction
         if len(change.samples) > 1:
             # The spread includes the runs' own errors, which `expected` adds once more. That makes
-            # up for the luck in the best of several medians of short runs.
-            spread = noise.level_spread(
-                change.samples, noise=math.hypot(change.prior, expected.usual_error)
-            )
+            # up for the luck in the best of several medians of short runs. The last runs may be
+            # alike by chance.
+            least = math.hypot(change.prior, expected.usual_error)
+            known = change.samples, list(change.history.values())
+            spread = max(noise.level_spread(figures, noise=least) for figures in known)
             expected = dataclasses.replace(expected, spread=spread)
         of_anchor = expected.usual_error / math.sqrt(runs)
         expected = dataclasses.replace(expected, count=runs, center_error=of_anchor)
@@ -105,7 +111,7 @@ def _since(
         value=change.value,
         baseline=reference,
         change=relative,
-        tolerance=change.rule.largest_change,
+        tolerance=largest,
         lowest=bound if change.sign < 0 else None,
         highest=bound if change.sign > 0 else None,
         reference_run=run,

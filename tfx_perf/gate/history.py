@@ -53,7 +53,8 @@ def read(
     source = resolved(source)
     if is_metadata(source):
         runs = recorded_runs.read_runs(source, pipeline=pipeline, limit=limit)
-        known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
+        names = {run.pipeline for run in runs}
+        known = {name: people_decided(source, pipeline=name) for name in names}
         return [_with_decision(_with_files(run), known[run.pipeline]) for run in runs]
     on_record = [read_artifact(source)] if _is_artifact(source) else _runs_of(read_ledger(source))
     return [run for run in on_record if pipeline is None or run.pipeline in ("", pipeline)][:limit]
@@ -213,7 +214,8 @@ def _is_artifact(source: str) -> bool:
     return path.name in _ARTIFACTS
 
 
-def _decisions(source: str, pipeline: str) -> Ledger:
+def people_decided(source: str, *, pipeline: str | None) -> Ledger:
+    """Returns a source's ledger for the decisions in it; an empty one if it cannot be read."""
     try:
         return read_ledger(source, pipeline=pipeline)
     except errors.UserError as error:  # must not hide the runs

@@ -16,6 +16,10 @@ FILE_NAME = "ledger.json"
 
 # Keeps a ledger small however many environments a node has; a run takes about 3 KB.
 _ENVIRONMENTS = 5
+FIRST_RUNS = 5
+"""So many first runs of an environment, and of the time since a person's decision, are never
+dropped: a creeping change begins from them.
+"""
 
 
 class Override(records.Record):
@@ -119,22 +123,34 @@ class Ledger(records.Record):
         )
 
     def last(self, keep: int, *, pinned: str | None = None) -> "Ledger":
-        """Returns a ledger with the pinned run and the last entries of each node and environment.
+        """Returns a ledger with the pinned run and entries of each node and environment.
 
-        Each pair has up to `keep` entries, so that runs that cannot be each other's baseline do not
-        displace each other. A node keeps at most five times as many.
+        Each pair has the last `keep`, and the first five in all and since each run that a person
+        has blessed, so that runs that cannot be each other's baseline do not displace each other.
+        A node keeps at most five times as many.
         """
-        newer: collections.Counter[Any] = collections.Counter()
-        newest = []
-        for entry in reversed(self.entries):
-            node = entry.pipeline, entry.node
+
+        def place(entry: Run) -> tuple[Any, Any]:
             sizes = runs.sizes(entry.environment)
             others = {name: each for name, each in entry.environment.items() if name not in sizes}
-            environment = frozenset(others.items())
-            newer[node, environment] += 1
+            return (entry.pipeline, entry.node), frozenset(others.items())
+
+        count: collections.Counter[Any] = collections.Counter()
+        first = set()
+        for entry in self.entries:
+            at = place(entry)
+            count[at] = 1 if self.is_decided(entry) else count[at] + 1
+            if count[at] <= FIRST_RUNS:
+                first.add(entry.key)
+        newer: collections.Counter[Any] = collections.Counter()
+        most = _ENVIRONMENTS * (keep + FIRST_RUNS)
+        newest = []
+        for entry in reversed(self.entries):
+            node, _ = at = place(entry)
+            newer[at] += 1
             if entry.run_id == pinned:
                 newest.append(entry)
-            elif newer[node, environment] <= keep and newer[node] < _ENVIRONMENTS * keep:
+            elif (newer[at] <= keep or entry.key in first) and newer[node] < most:
                 newer[node] += 1
                 newest.append(entry)
         return self.model_copy(update={"entries": tuple(reversed(newest))})

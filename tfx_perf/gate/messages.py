@@ -218,7 +218,9 @@ def _tolerating(rule: Rule, outcomes: Sequence[RuleResult]) -> str:
         + [_worse(item, rule, item.change) for item in drifts]
     )  # fmt: skip
     if rule.max_regression is None:
-        tolerance = max(tolerance, max_regression / REGRESSION_TOLERANCES)
+        crept = [_worse(item, rule, item.change) / (item.tolerance or 1.0) for item in drifts]
+        tolerance = max(tolerance, max_regression / REGRESSION_TOLERANCES,
+                        *(rule.smallest_change * each for each in crept))  # fmt: skip
     shown = _rounded(tolerance, up=True)
     if float(shown) >= _LARGEST_MARGIN:
         return ""

@@ -19,13 +19,11 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
 # Figures over the steps of a training, which mean nothing after only a few steps.
-PER_STEP = frozenset(
-    (
-        "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
-        "step_cpu_time_seconds", "examples_per_second", "achieved_flops_per_second", "mfu_ratio",
-        "cost_per_million_examples",
-    )
-)  # fmt: skip
+PER_STEP = frozenset({
+    "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
+    "step_cpu_time_seconds", "examples_per_second", "achieved_flops_per_second", "mfu_ratio",
+    "cost_per_million_examples",
+})  # fmt: skip
 # Figures of the training process, which computes nothing when there are parameter servers.
 _PER_PROCESS = frozenset(("training_memory_bytes",))
 
