@@ -154,7 +154,6 @@ def test_without_ml_metadata_an_evaluation_goes_into_the_folder(tmp_path, act):
     assert entries(LedgerFolder(uri).read()) == ["lonely"]
 
 
-@pytest.mark.usefixtures("root")
 def test_a_run_from_the_cache_is_revoked_by_its_training(tmp_path, act):
     trained = judged("trained", 0, blessed=True).candidate.model_copy(update={"artifact": "a"})
     LedgerFolder(str(tmp_path / "base")).add(Ledger(entries=(trained,)))
@@ -166,6 +165,7 @@ def test_a_run_from_the_cache_is_revoked_by_its_training(tmp_path, act):
     assert LedgerFolder(str(tmp_path / "base")).read().entries == ()
 
 
+@pytest.mark.usefixtures("root")
 def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(database, tmp_path, act):
     uri = str(tmp_path / "baseline")
     before = database.read_bytes()
