@@ -201,9 +201,10 @@ def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path, capfd):
             _fit(keras)
         assert training.decision.blessed
     assert len(training.decision.baseline_runs) == 1
-    worse = tfx_perf.optimized(settings, folder=tmp_path / "perf", name="dense")
-    with pytest.raises(errors.RefusalError, match="train_loss"), worse:
-        _fit(keras, learning_rate=1e-5)
+    for folder in (None, tmp_path / "perf"):
+        worse = tfx_perf.optimized(settings, folder=folder, name="dense")
+        with pytest.raises(errors.RefusalError, match="train_loss"), worse:
+            _fit(keras, learning_rate=1e-5)
     assert not GateRecord.read(tmp_path / "perf" / "evaluation.json").blessed
     page = (tmp_path / "perf" / "gate_report.html").read_text()
     assert "Refused" in page
@@ -212,7 +213,9 @@ def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path, capfd):
         _fit(keras, learning_rate=1e-5)
     assert not training.decision.baseline_runs
     # A person may decide otherwise, as the terminal has said.
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if "tfx-perf bless" in line]
+    said = capfd.readouterr().err.splitlines()
+    without_folder, line = [line for line in said if "tfx-perf bless" in line]
+    assert "give the block a folder" in without_folder
     arguments = line.partition("tfx-perf ")[2].split()
     main.cli.main(arguments, standalone_mode=False)
     with tfx_perf.optimized(settings, name="dense") as training:

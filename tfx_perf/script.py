@@ -373,10 +373,12 @@ class _Output:
         page = gate_report.report_on(decision)
         report = self._write(GATE_REPORT_FILE, page)
         gate_report.add_to_job_summary(decision)
-        evaluation = (self.folder or pathlib.Path()) / gate_record.FILE_NAME  # needs a folder
+        evaluation = (self.folder or pathlib.Path()) / gate_record.FILE_NAME
         uri = shlex.quote(str(settings.baseline_uri))
         which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
         details = [*messages.lines(decision, run_to_bless=which)][1:]
+        if self.folder is None and not decision.blessed:
+            details[-1] = "  To accept such a run, give the block a folder: tfx-perf bless needs it"
         ledger_store.extended(known, decision, settings=settings)
         _say(page.verdict, *details, *_report_line(report))
         if settings.fail_pipeline and not decision.blessed:
